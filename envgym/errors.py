@@ -1,0 +1,162 @@
+"""The error tree: whose fault a failure is, and what happened.
+
+The model's fault is data and never appears here. The programmer's fault is a plain ``ValueError`` or
+``TypeError``. Everything in this file is the *world's* fault::
+
+    EnvgymError
+    +-- AgentFailure              the agent program or its policy broke         boundary "agent"
+    +-- EnvironmentFailure        reset/step/close raised or lied               boundary "environment"
+    |   +-- ReplayDiverged        a replayed action gave another state
+    +-- GraderFailure             no verdict could be reached                   boundary "grader"
+    +-- InfrastructureFailure     what everything stands on broke               boundary "infrastructure"
+    |   +-- SandboxDied           the sandbox is gone (killed, out of memory)
+    |   +-- SandboxUnavailable    this backend cannot run here; says what is missing and the fix
+    |   +-- SnapshotGone          the snapshot was released, or was never here
+    |   +-- StoreCorrupt          a stored record fails its checksum
+    +-- DeadlineExceeded          a call outlived its deadline (boundary: that of the call)
+
+A failure is recorded as a `Failure` on the episode by the rollout; it is never a reward, and never zero.
+"""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+__all__ = [
+    "AgentFailure",
+    "Boundary",
+    "DeadlineExceeded",
+    "EnvgymError",
+    "EnvironmentFailure",
+    "Failure",
+    "GraderFailure",
+    "InfrastructureFailure",
+    "ReplayDiverged",
+    "SandboxDied",
+    "SandboxUnavailable",
+    "SnapshotGone",
+    "StoreCorrupt",
+    "boundary",
+]
+
+
+class Boundary(StrEnum):
+    """Which party broke."""
+
+    AGENT = "agent"
+    ENVIRONMENT = "environment"
+    GRADER = "grader"
+    INFRASTRUCTURE = "infrastructure"
+
+
+class EnvgymError(Exception):
+    """Root of the world's faults."""
+
+    boundary: Boundary = Boundary.INFRASTRUCTURE
+
+
+class AgentFailure(EnvgymError):
+    """The agent program or the policy behind it broke."""
+
+    boundary = Boundary.AGENT
+
+
+class EnvironmentFailure(EnvgymError):
+    """An environment's own code raised, or broke its contract."""
+
+    boundary = Boundary.ENVIRONMENT
+
+
+class ReplayDiverged(EnvironmentFailure):
+    """Replaying recorded actions reached another state than the recorded one."""
+
+
+class GraderFailure(EnvgymError):
+    """The grader reached no verdict."""
+
+    boundary = Boundary.GRADER
+
+
+class InfrastructureFailure(EnvgymError):
+    """What everything stands on broke: a sandbox, a store, a daemon."""
+
+
+class SandboxDied(InfrastructureFailure):
+    """The sandbox is gone; nothing more can be asked of it."""
+
+
+class SandboxUnavailable(InfrastructureFailure):
+    """This backend cannot run on this host; the message names what is missing and the fix."""
+
+
+class SnapshotGone(InfrastructureFailure):
+    """The snapshot was released, or never existed on this host."""
+
+
+class StoreCorrupt(InfrastructureFailure):
+    """A stored record fails its checksum; the message names file and offset."""
+
+
+class DeadlineExceeded(EnvgymError):
+    """A call outlived its deadline.
+
+    `what` names the call, `limit_s` the bound; the boundary is that of the call.
+    """
+
+    def __init__(self, what: str, limit_s: float, boundary: Boundary = Boundary.ENVIRONMENT) -> None:
+        super().__init__(f"{what} did not finish within its deadline of {limit_s:g} s")
+        self.what = what
+        self.limit_s = limit_s
+        self.boundary = boundary
+
+
+class Failure(BaseModel):
+    """What is stored of a world's fault: boundary, kind (class name), message, and where it happened."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    boundary: Boundary
+    kind: str
+    message: str
+    where: str
+    turn: int
+    trace: str = ""
+
+    @classmethod
+    def of(cls, error: EnvgymError, *, where: str, turn: int) -> "Failure":
+        """Record `error`, raised in `where` ("reset", "step", "act", ...) after `turn` complete turns."""
+        trace = "".join(traceback.format_exception(error))[-4000:]
+        return cls(
+            boundary=error.boundary,
+            kind=type(error).__name__,
+            message=str(error),
+            where=where,
+            turn=turn,
+            trace=trace,
+        )
+
+
+_WRAP: dict[Boundary, type[EnvgymError]] = {
+    Boundary.AGENT: AgentFailure,
+    Boundary.ENVIRONMENT: EnvironmentFailure,
+    Boundary.GRADER: GraderFailure,
+    Boundary.INFRASTRUCTURE: InfrastructureFailure,
+}
+
+
+@contextmanager
+def boundary(party: Boundary, what: str) -> Iterator[None]:
+    """Attribute whatever escapes the block to `party`.
+
+    An `EnvgymError` passes unchanged (it already knows whose fault it is); any other `Exception` becomes
+    the error class of `party`, chained, with `what` in its message. Cancellation passes through.
+    """
+    try:
+        yield
+    except EnvgymError:
+        raise
+    except Exception as error:
+        raise _WRAP[party](f"{what}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,99 @@
+"""What passes between model and world: messages, tool calls, and what a model said (`Action`)."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+__all__ = ["Action", "ImagePart", "Message", "ParseError", "Part", "TextPart", "ToolCall", "ToolSpec", "text_of"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TextPart(_Frozen):
+    """A piece of text inside a multi-part message."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ImagePart(_Frozen):
+    """An image, stored once by content hash: `sha256` names the bytes, `media_type` their format."""
+
+    type: Literal["image"] = "image"
+    sha256: str
+    media_type: str = "image/png"
+
+
+Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+
+
+class ToolSpec(_Frozen):
+    """A tool as a model sees it: name, description, JSON schema of its arguments (an object schema)."""
+
+    name: str
+    description: str
+    parameters: dict[str, JsonValue]
+
+
+class ToolCall(_Frozen):
+    """One call of a tool by a model."""
+
+    name: str
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    id: str = ""
+
+
+class ParseError(_Frozen):
+    """Why a model's text is not a call; it is shown to the model as data."""
+
+    message: str
+    text: str = ""
+
+
+class Message(_Frozen):
+    """One message of a conversation, in the roles every chat template knows."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | tuple[Part, ...] = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+
+
+class Action(_Frozen):
+    """What the model said: an assistant message with its parsed tool calls, or the parse error.
+
+    A parse error is data: the environment answers it with an observation.
+    """
+
+    message: Message
+    error: ParseError | None = None
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The parsed tool calls, in order."""
+        return self.message.tool_calls
+
+    @property
+    def text(self) -> str:
+        """The plain text of the message."""
+        return text_of(self.message)
+
+    @classmethod
+    def say(cls, text: str) -> "Action":
+        """An action that is plain text."""
+        return cls(message=Message(role="assistant", content=text))
+
+    @classmethod
+    def call(cls, name: str, **arguments: JsonValue) -> "Action":
+        """An action that is one tool call."""
+        call = ToolCall(name=name, arguments=arguments)
+        return cls(message=Message(role="assistant", tool_calls=(call,)))
+
+
+def text_of(message: Message) -> str:
+    """The text of a message, parts joined; images are skipped."""
+    if isinstance(message.content, str):
+        return message.content
+    return "".join(part.text for part in message.content if isinstance(part, TextPart))
