@@ -1,0 +1,1 @@
+"""envgym: an episode is a path in a tree of turns, played in a world that can be forked at any turn."""

@@ -1,0 +1,1 @@
+"""What is asked: environments and their tasks."""

@@ -1,0 +1,1 @@
+"""Where actions happen: sandbox backends."""

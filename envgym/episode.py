@@ -1,0 +1,211 @@
+"""What happened, as values: `Turn`, `Episode` (a path), `Group` (a tree of comparable paths).
+
+An episode stores only the turns it added; a forked one points to its parent, and `Group.path` gives the whole
+history. Each turn stores only the token ids it added. Nothing here is changed after it was built: grades are
+appended by making a new episode value, credit never enters.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envgym.env import Grade, Snapshot, Step, StopReason
+from envgym.errors import Failure
+from envgym.messages import Message
+from envgym.policy import Reply, VersionRun
+
+__all__ = ["Episode", "ForkPoint", "Group", "Turn"]
+
+_NO_IDS: NDArray[np.int32] = np.zeros(0, np.int32)
+_NO_LOGPROBS: NDArray[np.float32] = np.zeros(0, np.float32)
+_NO_IDS.flags.writeable = False
+_NO_LOGPROBS.flags.writeable = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPoint:
+    """Where an episode left its parent: after `turn` whole turns of it, and `token` sampled tokens of the next."""
+
+    episode: str
+    turn: int
+    token: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """One act and the world's answer.
+
+    messages: what the actor said (primary).
+    prompt_ids [P] int32: ids added to the context before sampling; sampled_ids [S] int32; logprobs [S] float32.
+    A turn without sampled ids (a person, a script, a chat endpoint) is stored but never trains.
+    """
+
+    actor: str
+    messages: tuple[Message, ...]
+    step: Step
+    prompt_ids: NDArray[np.int32] = _NO_IDS
+    sampled_ids: NDArray[np.int32] = _NO_IDS
+    logprobs: NDArray[np.float32] = _NO_LOGPROBS
+    versions: tuple[VersionRun, ...] = ()
+    segment: int = 0
+    position: int = 0
+    allowed: tuple[int, ...] | None = None
+    snapshot: Snapshot | None = None
+
+    @classmethod
+    def of(cls, actor: str, reply: Reply, step: Step, snapshot: Snapshot | None = None) -> "Turn":
+        """The turn made of an agent's reply and the step that followed."""
+        completion = reply.completion
+        if completion is None:
+            return cls(actor, (reply.action.message,), step, snapshot=snapshot)
+        return cls(
+            actor,
+            (reply.action.message,),
+            step,
+            np.array(reply.prompt_ids, np.int32),
+            np.array(completion.ids, np.int32),
+            np.array(completion.logprobs, np.float32),
+            completion.versions,
+            reply.segment,
+            reply.position,
+            reply.allowed,
+            snapshot,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Turn):
+            return NotImplemented
+        return self._plain() == other._plain() and all(
+            np.array_equal(a, b) for a, b in zip(self._arrays(), other._arrays(), strict=True)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # arrays inside: equality is by value, hashing would lie
+
+    def _plain(self) -> tuple[object, ...]:
+        return (
+            self.actor, self.messages, self.step, self.versions,
+            self.segment, self.position, self.allowed, self.snapshot,
+        )  # fmt: skip
+
+    def _arrays(self) -> tuple[NDArray[np.generic], ...]:
+        return (self.prompt_ids, self.sampled_ids, self.logprobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One path from a root (or from a fork point) to its end.
+
+    root: the step that `reset` gave (for a fork: the step it started from).
+    stop: why it ended; None exactly when `failure` says what broke, and then it is never scored.
+    provenance: names and versions of what took part (policy, environment, package versions), as plain strings.
+    """
+
+    id: str
+    task_id: str
+    root: Step
+    turns: tuple[Turn, ...]
+    seed: int
+    stop: StopReason | None = None
+    failure: Failure | None = None
+    parent: ForkPoint | None = None
+    grades: tuple[Grade, ...] = ()
+    provenance: tuple[tuple[str, str], ...] = ()
+    wall_s: float = field(default=0.0, compare=False)
+
+    def __post_init__(self) -> None:
+        if (self.stop is None) == (self.failure is None):
+            raise ValueError(
+                f"episode {self.id}: exactly one of stop ({self.stop}) and failure ({self.failure}) is set"
+            )
+        if self.parent is None:
+            _check_prefix_rule(self.id, self.turns)
+
+    def graded(self, grade: Grade) -> "Episode":
+        """This episode with one more grade."""
+        return replace(self, grades=(*self.grades, grade))
+
+    @property
+    def reward(self) -> float | None:
+        """The sum of its own turns' rewards; None when the world failed or nothing was rewarded."""
+        if self.failure is not None:
+            return None
+        rewards = [turn.step.reward for turn in self.turns if turn.step.reward is not None]
+        return float(sum(rewards)) if rewards else None
+
+    @property
+    def sampled_tokens(self) -> int:
+        """How many tokens policies sampled in its own turns."""
+        return sum(len(turn.sampled_ids) for turn in self.turns)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its token arrays."""
+        return sum(array.nbytes for turn in self.turns for array in turn._arrays())
+
+
+def _check_prefix_rule(episode_id: str, turns: Sequence[Turn]) -> None:
+    """Each turn's context must be the previous one plus what it added, or open a new segment at position 0."""
+    segment, length = 0, 0
+    for index, turn in enumerate(turns):
+        if len(turn.sampled_ids) != len(turn.logprobs):
+            raise ValueError(
+                f"episode {episode_id}, turn {index}: {len(turn.sampled_ids)} sampled ids but {len(turn.logprobs)} log-probs"
+            )
+        if not len(turn.sampled_ids) and not len(turn.prompt_ids):
+            continue
+        if turn.segment != segment:
+            if turn.segment < segment or turn.position != 0:
+                raise ValueError(
+                    f"episode {episode_id}, turn {index}: segment {turn.segment} at position {turn.position} cannot follow "
+                    f"segment {segment}; a new segment has a higher number and starts at position 0"
+                )
+            segment, length = turn.segment, 0
+        if turn.position != length:
+            raise ValueError(
+                f"episode {episode_id}, turn {index}: its tokens start at position {turn.position} but the segment holds "
+                f"{length} ids; contexts are append-only within a segment"
+            )
+        length += len(turn.prompt_ids) + len(turn.sampled_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Episodes of one task that are compared with each other; a tree when some were forked."""
+
+    task_id: str
+    episodes: tuple[Episode, ...]
+
+    def __post_init__(self) -> None:
+        known: set[str] = set()
+        for episode in self.episodes:
+            if episode.task_id != self.task_id:
+                raise ValueError(
+                    f"group of task {self.task_id!r} holds episode {episode.id} of task {episode.task_id!r}"
+                )
+            if episode.id in known:
+                raise ValueError(f"group of task {self.task_id!r} holds episode {episode.id} twice")
+            if episode.parent is not None and episode.parent.episode not in known:
+                raise ValueError(
+                    f"episode {episode.id} was forked from {episode.parent.episode}, which does not come before it in its group"
+                )
+            known.add(episode.id)
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return iter(self.episodes)
+
+    def path(self, episode: Episode) -> tuple[Turn, ...]:
+        """The whole history of an episode, its ancestors' shared turns first."""
+        if episode.parent is None:
+            return episode.turns
+        parent = next(member for member in self.episodes if member.id == episode.parent.episode)
+        return (*self.path(parent)[: episode.parent.turn], *episode.turns)
+
+    @property
+    def scored(self) -> tuple[Episode, ...]:
+        """The members whose world did not fail."""
+        return tuple(episode for episode in self.episodes if episode.failure is None)

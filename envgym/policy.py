@@ -1,0 +1,125 @@
+"""Who decides: `Policy` samples tokens; `Agent` turns a conversation into tokens and tokens into an action.
+
+The trunk only fixes the seam. Token ids and log-probabilities are kept exactly as sampled; nothing is ever
+re-tokenised.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from envgym.env import Step
+from envgym.limits import Sampling
+from envgym.messages import Action
+from envgym.task import Task
+
+__all__ = ["Agent", "AgentFactory", "Completion", "Policy", "Prompt", "Reply", "Session", "VersionRun"]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRun:
+    """From sampled token `start` on, the weights of `version` were used."""
+
+    start: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The whole token context. A session recomputes only what its cache does not hold yet.
+
+    ids: int token ids; the sequence may be the agent's own append-only list (it is not modified).
+    """
+
+    ids: Sequence[int]
+    media: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What was sampled: ids [T], logprobs [T] (nats, of the distribution sampled from), version runs, ending.
+
+    finish: "stop" (a stop id was sampled; it is the last id), "length", or "abort".
+    """
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    versions: tuple[VersionRun, ...]
+    finish: Literal["stop", "length", "abort"]
+
+
+class Session(Protocol):
+    """The cache of one growing context."""
+
+    def fork(self) -> "Session":
+        """A session with the same cache, independent from here on."""
+        ...
+
+    def close(self) -> None:
+        """Free the cache; idempotent."""
+        ...
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Samples tokens. `version` counts weight updates."""
+
+    version: int
+
+    async def sample(self, prompt: Prompt, sampling: Sampling, session: Session | None = None) -> Completion:
+        """Sample a completion of the prompt. Calls that wait at the same time are batched."""
+        ...
+
+    def session(self) -> Session:
+        """A fresh, empty session."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What an agent answers to a step: the action, and the tokens behind it where a policy sampled them.
+
+    prompt_ids: the ids added to the context since the previous turn's sampled ids (the delta).
+    segment: counts contexts; it grows by one when the context was re-rendered or compacted, and then
+        `prompt_ids` is the whole new context.
+    position: how many ids the segment already held before `prompt_ids`; checked by `Episode`.
+    allowed: the ids the first sampled token was restricted to, None when unrestricted.
+    """
+
+    action: Action
+    prompt_ids: Sequence[int] = ()
+    completion: Completion | None = None
+    segment: int = 0
+    position: int = 0
+    allowed: tuple[int, ...] | None = None
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """One actor in one episode. It holds the conversation; it forks with its environment."""
+
+    name: str
+
+    async def act(self, step: Step) -> Reply:
+        """Answer a step (the first one is what reset gave).
+
+        A malformed model output is data: an Action with its parse error. Raises AgentFailure when the policy
+        or the agent program behind it is gone.
+        """
+        ...
+
+    def fork(self, *, seed: int) -> "Agent":
+        """An agent with the same history whose further draws come from `seed`."""
+        ...
+
+    async def close(self) -> None:
+        """Release sessions and programs; idempotent."""
+        ...
+
+
+class AgentFactory(Protocol):
+    """Makes one agent for one episode."""
+
+    def __call__(self, task: Task, *, seed: int) -> Agent:
+        """An agent for `task` whose every draw comes from `seed`."""
+        ...

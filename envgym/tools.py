@@ -1,0 +1,111 @@
+"""Tools as data and as calls: a typed function becomes a `ToolSpec`, and a model's text becomes a `ToolCall`.
+
+Two notations are understood: JSON (``{"name": ..., "arguments": {...}}``) and the compact call string
+``name arg1 arg2`` whose arguments are positional in the order of the spec's properties, split as a shell
+would. The compact form is what very small models emit and what `Step.legal` lists.
+"""
+
+import inspect
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any, get_type_hints
+
+from pydantic import JsonValue, TypeAdapter, ValidationError, create_model
+
+from envgym.messages import ParseError, ToolCall, ToolSpec
+
+__all__ = ["check_call", "compact", "parse_call", "tool_spec"]
+
+
+def tool_spec(function: Callable[..., Any], *, name: str | None = None) -> ToolSpec:
+    """The spec of a typed function: its name, its docstring, and a JSON schema of its parameters.
+
+    Raises TypeError when a parameter has no annotation. A first parameter named ``self`` is left out.
+    """
+    hints = get_type_hints(function)
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name == "self":
+            continue
+        if parameter.name not in hints:
+            raise TypeError(f"tool {function.__name__}: parameter {parameter.name!r} has no type annotation")
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        fields[parameter.name] = (hints[parameter.name], default)
+    schema = create_model(function.__name__, **fields).model_json_schema()
+    return ToolSpec(name=name or function.__name__, description=inspect.getdoc(function) or "", parameters=schema)
+
+
+def _properties(spec: ToolSpec) -> dict[str, dict[str, JsonValue]]:
+    found = spec.parameters.get("properties", {})
+    return found if isinstance(found, dict) else {}  # type: ignore[return-value]
+
+
+def parse_call(text: str, specs: Sequence[ToolSpec]) -> ToolCall | ParseError:
+    """Read a call in either notation and check it against `specs`; a mistake comes back as a ParseError."""
+    text = text.strip()
+    if text.startswith("{"):
+        try:
+            raw = json.loads(text)
+            call = ToolCall(name=raw["name"], arguments=raw.get("arguments", {}))
+        except (json.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
+            return ParseError(message=f"not a tool call: {error}", text=text)
+        return check_call(call, specs)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        return ParseError(message=f"not a tool call: {error}", text=text)
+    if not words:
+        return ParseError(message="empty action: expected a tool call", text=text)
+    spec = next((spec for spec in specs if spec.name == words[0]), None)
+    if spec is None:
+        return check_call(ToolCall(name=words[0]), specs)
+    names = list(_properties(spec))
+    if len(words) - 1 > len(names):
+        return ParseError(
+            message=f"{spec.name} takes at most {len(names)} arguments, got {len(words) - 1}", text=text
+        )
+    arguments: dict[str, JsonValue] = dict(zip(names, words[1:], strict=False))
+    return check_call(ToolCall(name=spec.name, arguments=arguments), specs)
+
+
+_JSON_TYPES: dict[str, TypeAdapter[Any]] = {
+    "integer": TypeAdapter(int),
+    "number": TypeAdapter(float),
+    "string": TypeAdapter(str),
+    "boolean": TypeAdapter(bool),
+    "array": TypeAdapter(list[Any]),
+    "object": TypeAdapter(dict[str, Any]),
+}
+
+
+def check_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ParseError:
+    """The call with its arguments coerced to the spec's types, or the ParseError that says what is wrong."""
+    spec = next((spec for spec in specs if spec.name == call.name), None)
+    if spec is None:
+        known = ", ".join(spec.name for spec in specs)
+        return ParseError(message=f"unknown tool {call.name!r}; the tools are: {known}", text=call.name)
+    properties = _properties(spec)
+    arguments: dict[str, JsonValue] = {}
+    for name, value in call.arguments.items():
+        if name not in properties:
+            return ParseError(
+                message=f"{spec.name} has no argument {name!r}; it takes: {', '.join(properties) or 'none'}"
+            )
+        adapter = _JSON_TYPES.get(str(properties[name].get("type", "")))
+        try:
+            arguments[name] = value if adapter is None else adapter.validate_python(value)
+        except ValidationError:
+            return ParseError(
+                message=f"{spec.name}: {name}={value!r} is not a valid {properties[name].get('type')}"
+            )
+    required = spec.parameters.get("required", [])
+    missing = [name for name in required if name not in arguments] if isinstance(required, list) else []
+    if missing:
+        return ParseError(message=f"{spec.name} lacks its argument(s) {', '.join(map(str, missing))}")
+    return call.model_copy(update={"arguments": arguments})
+
+
+def compact(call: ToolCall) -> str:
+    """The compact call string of a call: name and argument values, quoted where a shell would need it."""
+    return shlex.join([call.name, *(str(value) for value in call.arguments.values())])
