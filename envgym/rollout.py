@@ -1,0 +1,315 @@
+"""The loop that plays: one episode, a group, or a stream of them, first-ready and without barriers.
+
+This is the only place that touches environment and agent, and the only one that turns the world's faults
+into data (`Episode.failure`). A hung or slow world delays only itself. It does not grade, credit or learn.
+"""
+
+import asyncio
+import time
+import types
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from envgym.env import THE_AGENT, Env, Grade, Snapshot, Step, StopReason
+from envgym.episode import Episode, ForkPoint, Turn
+from envgym.errors import Boundary, DeadlineExceeded, EnvgymError, Failure, boundary
+from envgym.limits import Limits
+from envgym.policy import Agent, Reply
+
+__all__ = ["Job", "Origin", "Rollout", "branch", "deadline", "play", "run_episode", "stream"]
+
+T = TypeVar("T")
+
+
+@types.coroutine
+def _resume(coroutine: Coroutine[Any, Any, T], waiting_for: Any) -> Generator[Any, Any, T]:
+    """Go on with a coroutine that already ran up to its first wait."""
+    try:
+        while True:
+            try:
+                sent = yield waiting_for
+            except GeneratorExit:
+                coroutine.close()
+                raise
+            except BaseException as error:
+                waiting_for = coroutine.throw(error)
+            else:
+                waiting_for = coroutine.send(sent)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+
+
+async def deadline(coroutine: Coroutine[Any, Any, T], limit_s: float, what: str, party: Boundary) -> T:
+    """Await with a deadline; a call that never waits costs no timer.
+
+    Raises DeadlineExceeded (of `party`). Cancellation reaches the coroutine, which must free what it holds;
+    code that blocks the loop cannot be stopped here: run such an environment with ``isolate="process"``.
+    """
+    try:
+        waiting_for = coroutine.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    try:
+        async with asyncio.timeout(limit_s) as timer:
+            return await _resume(coroutine, waiting_for)
+    except TimeoutError as error:
+        if timer.expired():
+            raise DeadlineExceeded(what, limit_s, party) from error
+        raise
+
+
+@dataclass(slots=True)
+class Rollout:
+    """How episodes are played, apart from who plays what: limits, snapshots, where turns go as they happen.
+
+    snapshot_every: keep a snapshot before every n-th turn (0: never); the caller releases them.
+    on_turn: called with (episode id, turn index, turn) as soon as a turn is complete (a write-ahead hook).
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    snapshot_every: int = 0
+    on_turn: Callable[[str, int, Turn], None] | None = None
+    provenance: tuple[tuple[str, str], ...] = ()
+
+
+class _Play:
+    """One episode in progress: what has happened so far, and in which call we are."""
+
+    __slots__ = ("agents", "env", "episode_id", "rollout", "root", "started", "tokens", "turns", "where")
+
+    def __init__(self, env: Env, agents: dict[str, Agent], rollout: Rollout, episode_id: str) -> None:
+        self.env, self.agents, self.rollout, self.episode_id = env, agents, rollout, episode_id
+        self.root = Step()
+        self.turns: list[Turn] = []
+        self.where = "reset"
+        self.tokens = 0
+        self.started = time.perf_counter()
+
+    async def run(self, step: Step) -> StopReason:
+        """Act and step until something stops the episode."""
+        limits, turns = self.rollout.limits, self.turns
+        while step.stop is None:
+            if len(turns) >= limits.turns:
+                return StopReason.TURN_LIMIT
+            if limits.tokens is not None and self.tokens >= limits.tokens:
+                return StopReason.TOKEN_LIMIT
+            if limits.episode_s is not None and time.perf_counter() - self.started >= limits.episode_s:
+                return StopReason.TIME_LIMIT
+            step = await self._turn(step, limits)
+        return step.stop
+
+    async def _turn(self, step: Step, limits: Limits) -> Step:
+        actor = step.next_actor
+        snapshot = await self._snapshot() if self._wants_snapshot() else None
+        self.where = "act"
+        reply = await self._act(actor, step, limits.act_s)
+        self.where = "step"
+        with boundary(Boundary.ENVIRONMENT, "step"):
+            step = await deadline(self.env.step(reply.action), limits.step_s, "step", Boundary.ENVIRONMENT)
+        turn = Turn.of(actor, reply, step, snapshot)
+        self.turns.append(turn)
+        self.tokens += len(turn.prompt_ids) + len(turn.sampled_ids)
+        if self.rollout.on_turn is not None:
+            self.rollout.on_turn(self.episode_id, len(self.turns) - 1, turn)
+        return step
+
+    async def _act(self, actor: str, step: Step, limit_s: float) -> Reply:
+        try:
+            agent = self.agents[actor]
+        except KeyError:
+            raise ValueError(
+                f"the environment asks for actor {actor!r}; agents given: {sorted(self.agents)}"
+            ) from None
+        with boundary(Boundary.AGENT, "act"):
+            return await deadline(agent.act(step), limit_s, "act", Boundary.AGENT)
+
+    def _wants_snapshot(self) -> bool:
+        every = self.rollout.snapshot_every
+        return every > 0 and len(self.turns) % every == 0
+
+    async def _snapshot(self) -> Snapshot:
+        self.where = "snapshot"
+        with boundary(Boundary.ENVIRONMENT, "snapshot"):
+            return await deadline(self.env.snapshot(), self.rollout.limits.step_s, "snapshot", Boundary.ENVIRONMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an episode begins: its id and seed, and for a fork its parent and the step it goes on from.
+
+    `start` begins at a stored snapshot instead of a fresh reset; `step` says that the environment is already
+    at that step (a live fork) and must not be reset.
+    """
+
+    episode_id: str
+    seed: int
+    parent: ForkPoint | None = None
+    start: Snapshot | None = None
+    step: Step | None = None
+
+
+async def play(env: Env, agents: dict[str, Agent], *, origin: Origin, rollout: Rollout) -> Episode:
+    """Play one episode with live parts and return it; never raises for the world's faults. Closes nothing."""
+    state = _Play(env, agents, rollout, origin.episode_id)
+    step, stop, failure = origin.step, None, None
+    try:
+        if step is None:
+            with boundary(Boundary.ENVIRONMENT, "reset"):
+                reset = env.reset(seed=origin.seed, start=origin.start)
+                step = await deadline(reset, rollout.limits.reset_s, "reset", Boundary.ENVIRONMENT)
+        state.root = step
+        stop = await state.run(step)
+    except EnvgymError as error:
+        failure = Failure.of(error, where=state.where, turn=len(state.turns))
+    turns = tuple(state.turns)
+    return Episode(
+        id=origin.episode_id,
+        task_id=env.task.id,
+        root=state.root,
+        turns=turns,
+        seed=origin.seed,
+        stop=stop,
+        failure=failure,
+        parent=origin.parent,
+        grades=_own_grade(env, turns),
+        provenance=rollout.provenance,
+        wall_s=time.perf_counter() - state.started,
+    )
+
+
+async def branch(
+    env: Env, agent: Agent, *, at: Origin, seeds: Sequence[int], rollout: Rollout
+) -> tuple[Episode, ...]:
+    """Play one continuation per seed from the state `env` and `agent` are in now; both stay as they are.
+
+    `at.step` is the step they are at and `at.parent` the fork point; the continuations' ids are
+    ``<at.episode_id>/<n>``. Environment and agent are forked together, so the continuations share the whole
+    history and differ only in what is drawn from their seeds.
+    """
+    if at.step is None or at.parent is None:
+        raise ValueError("branch needs at.step (where the environment is now) and at.parent (the fork point)")
+
+    async def one(index: int, seed: int) -> Episode:
+        forked_env = await env.fork()
+        forked_agent = agent.fork(seed=seed)
+        try:
+            origin = replace(at, episode_id=f"{at.episode_id}/{index}", seed=seed)
+            return await play(forked_env, {forked_agent.name: forked_agent}, origin=origin, rollout=rollout)
+        finally:
+            await _close(forked_env, forked_agent, rollout.limits.close_s)
+
+    return tuple(await asyncio.gather(*(one(index, seed) for index, seed in enumerate(seeds))))
+
+
+def _own_grade(env: Env, turns: tuple[Turn, ...]) -> tuple[Grade, ...]:
+    """The verdict the environment itself gave with its terminal step, as a grade record."""
+    grader = getattr(env, "grader", None)
+    if grader is None or not turns or not turns[-1].step.terminated or not turns[-1].step.channels:
+        return ()
+    return (Grade(grader=grader.name, version=grader.version, channels=dict(turns[-1].step.channels)),)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One episode to be played: how to make its environment and agents, and its seeds.
+
+    Both factories are called when the job starts, not before; what they raise is the programmer's fault and
+    ends the run, except EnvgymError, which is recorded on the episode.
+    """
+
+    make_env: Callable[[], Awaitable[Env]]
+    make_agent: Callable[[Env], Agent]
+    task_id: str
+    seed: int
+    episode_id: str
+    rollout: Rollout
+    actor: str = THE_AGENT
+    start: Snapshot | None = None
+
+
+async def run_episode(job: Job) -> Episode:
+    """Make, play and close one episode; what it held is released whatever happens.
+
+    A close that fails or hangs is a failure of a finished episode only in the log: the episode stands.
+    """
+    started = time.perf_counter()
+    try:
+        with boundary(Boundary.INFRASTRUCTURE, f"making the environment of task {job.task_id!r}"):
+            env = await deadline(
+                _as_coroutine(job.make_env()), job.rollout.limits.reset_s, "make", Boundary.INFRASTRUCTURE
+            )
+    except EnvgymError as error:
+        return Episode(
+            id=job.episode_id,
+            task_id=job.task_id,
+            root=Step(),
+            turns=(),
+            seed=job.seed,
+            failure=Failure.of(error, where="make", turn=0),
+            provenance=job.rollout.provenance,
+            wall_s=time.perf_counter() - started,
+        )
+    agent: Agent | None = None
+    try:
+        agent = job.make_agent(env)
+        return await play(env, {job.actor: agent}, episode_id=job.episode_id, seed=job.seed, rollout=job.rollout)
+    finally:
+        await _close(env, agent, job.rollout.limits.close_s)
+
+
+async def _as_coroutine(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+async def _close(env: Env, agent: Agent | None, limit_s: float) -> None:
+    """Close both; the deadline bounds a close that hangs, and one failing close does not skip the other."""
+    for closing in (agent, env):
+        if closing is None:
+            continue
+        try:
+            with boundary(Boundary.INFRASTRUCTURE, "close"):
+                await deadline(closing.close(), limit_s, "close", Boundary.INFRASTRUCTURE)
+        except EnvgymError as error:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"closing {type(closing).__name__} failed: {error}", "exception": error}
+            )
+
+
+async def stream(jobs: Iterable[Job], *, concurrency: int, retries: int = 0) -> AsyncIterator[Episode]:
+    """Play jobs with at most `concurrency` at a time and yield episodes as they finish.
+
+    Jobs are drawn lazily. An episode whose world failed is played again afresh up to `retries` times (a new
+    environment, the same seed); the last try is yielded, failed or not. Leaving the iterator cancels what is
+    still running and waits for its clean-up.
+    """
+    if concurrency < 1:
+        raise ValueError(f"concurrency is {concurrency}; it must be at least 1")
+    source = iter(jobs)
+    running: set[asyncio.Task[Episode]] = set()
+    try:
+        exhausted = False
+        while True:
+            while not exhausted and len(running) < concurrency:
+                job = next(source, None)
+                if job is None:
+                    exhausted = True
+                else:
+                    running.add(asyncio.create_task(_run_with_retries(job, retries)))
+            if not running:
+                return
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _run_with_retries(job: Job, retries: int) -> Episode:
+    episode = await run_episode(job)
+    while episode.failure is not None and retries > 0:
+        retries -= 1
+        episode = await run_episode(job)
+    return episode
