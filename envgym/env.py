@@ -242,8 +242,8 @@ class Replaying:
         if start is not None:
             if start.restore != "replay" or start.task_id != self.task.id:
                 raise ValueError(
-                    f"cannot start task {self.task.id!r} from a {start.restore!r} snapshot of task {start.task_id!r}; "
-                    "this environment needs a replay snapshot of the same task"
+                    f"cannot start task {self.task.id!r} from a {start.restore!r} snapshot of task "
+                    f"{start.task_id!r}; this environment needs a replay snapshot of the same task"
                 )
             return await self._replay(start)
         self._seed, self._actions, self._digests = seed, [], []

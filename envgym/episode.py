@@ -151,21 +151,22 @@ def _check_prefix_rule(episode_id: str, turns: Sequence[Turn]) -> None:
     for index, turn in enumerate(turns):
         if len(turn.sampled_ids) != len(turn.logprobs):
             raise ValueError(
-                f"episode {episode_id}, turn {index}: {len(turn.sampled_ids)} sampled ids but {len(turn.logprobs)} log-probs"
+                f"episode {episode_id}, turn {index}: {len(turn.sampled_ids)} sampled ids but "
+                f"{len(turn.logprobs)} log-probs"
             )
         if not len(turn.sampled_ids) and not len(turn.prompt_ids):
             continue
         if turn.segment != segment:
             if turn.segment < segment or turn.position != 0:
                 raise ValueError(
-                    f"episode {episode_id}, turn {index}: segment {turn.segment} at position {turn.position} cannot follow "
-                    f"segment {segment}; a new segment has a higher number and starts at position 0"
+                    f"episode {episode_id}, turn {index}: segment {turn.segment} at position {turn.position} cannot "
+                    f"follow segment {segment}; a new segment has a higher number and starts at position 0"
                 )
             segment, length = turn.segment, 0
         if turn.position != length:
             raise ValueError(
-                f"episode {episode_id}, turn {index}: its tokens start at position {turn.position} but the segment holds "
-                f"{length} ids; contexts are append-only within a segment"
+                f"episode {episode_id}, turn {index}: its tokens start at position {turn.position} but the segment "
+                f"holds {length} ids; contexts are append-only within a segment"
             )
         length += len(turn.prompt_ids) + len(turn.sampled_ids)
 
@@ -188,7 +189,8 @@ class Group:
                 raise ValueError(f"group of task {self.task_id!r} holds episode {episode.id} twice")
             if episode.parent is not None and episode.parent.episode not in known:
                 raise ValueError(
-                    f"episode {episode.id} was forked from {episode.parent.episode}, which does not come before it in its group"
+                    f"episode {episode.id} was forked from {episode.parent.episode}, which does not come before "
+                    "it in its group"
                 )
             known.add(episode.id)
 

@@ -253,7 +253,8 @@ async def run_episode(job: Job) -> Episode:
     agent: Agent | None = None
     try:
         agent = job.make_agent(env)
-        return await play(env, {job.actor: agent}, episode_id=job.episode_id, seed=job.seed, rollout=job.rollout)
+        origin = Origin(job.episode_id, job.seed, start=job.start)
+        return await play(env, {job.actor: agent}, origin=origin, rollout=job.rollout)
     finally:
         await _close(env, agent, job.rollout.limits.close_s)
 

@@ -129,18 +129,34 @@ class Shell(Protocol):
 class Page(Protocol):
     """A web page as a place to act."""
 
-    async def goto(self, url: str) -> None: ...
-    async def observe(self) -> str: ...
-    async def act(self, name: str, arguments: Mapping[str, str]) -> None: ...
+    async def goto(self, url: str) -> None:
+        """Load a URL and wait until it is loaded."""
+        ...
+
+    async def observe(self) -> str:
+        """The page as text: its accessibility tree with references that `act` understands."""
+        ...
+
+    async def act(self, name: str, arguments: Mapping[str, str]) -> None:
+        """Do something on the page, such as ``act("click", {"ref": "e7"})``."""
+        ...
 
 
 @runtime_checkable
 class Screen(Protocol):
     """A display with pointer and keys."""
 
-    async def image(self) -> bytes: ...
-    async def pointer(self, x: int, y: int, *, button: int = 0) -> None: ...
-    async def keys(self, text: str) -> None: ...
+    async def image(self) -> bytes:
+        """What is shown, as PNG."""
+        ...
+
+    async def pointer(self, x: int, y: int, *, button: int = 0) -> None:
+        """Move to a pixel and press a button there (0: none)."""
+        ...
+
+    async def keys(self, text: str) -> None:
+        """Type text."""
+        ...
 
 
 class Sandbox(Shell, Protocol):

@@ -22,9 +22,10 @@ def centre(
 ) -> NDArray[np.float64]:
     """Subtract from each value what its peers achieved.
 
-    Shapes: values [K], peers K keys; returns [K]. Values without a peer get 0, whatever they are; so do
-    peers that are all equal. "leave_one_out" leaves the value itself out of its baseline; "std" divides by the peers' population standard
-    deviation (a known bias towards nearly-solved and nearly-unsolved tasks, Liu et al. 2025: off by default).
+    Shapes: values [K], peers K keys; returns [K]. Values without a peer get 0, whatever they are; so do peers
+    that are all equal. "leave_one_out" leaves the value itself out of its baseline; "std" divides by the
+    peers' population standard deviation (a known bias towards nearly-solved and nearly-unsolved tasks, Liu et
+    al. 2025: off by default).
 
     Raises ValueError when the lengths differ.
     Sources: group mean, GRPO (Shao et al. 2024, eq. 3, without the division unless scale="std");

@@ -1,0 +1,168 @@
+"""Names for things that leaves and third parties provide, found by entry point; nothing is imported until asked.
+
+Four groups: ``envgym.environments`` (an `EnvSpec`), ``envgym.sandboxes`` (a backend class),
+``envgym.agents`` (a function ``make(task, *, seed, **options) -> Agent``) and ``envgym.commands`` (a
+CLI command). Our own entries use the same doors as anybody's; `register` adds one at run time.
+"""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal
+
+from envgym.env import Env, Playable, Replaying
+from envgym.errors import SandboxUnavailable
+from envgym.sandbox import BackendReport, SandboxBackend
+from envgym.task import Task, TaskSet
+
+__all__ = [
+    "AUTO_ORDER", "EnvSpec", "Group", "find", "gymnasium_id", "make", "make_backend", "names", "register",
+    "reports", "spec", "unregister",
+]  # fmt: skip
+
+Group = Literal["environments", "sandboxes", "agents", "commands"]
+
+AUTO_ORDER = ("namespace",)
+"""Backends that "auto" may take, best first. Those that do not isolate are never chosen silently."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """How to make one kind of environment.
+
+    name: kebab-case, unique; `gymnasium_id` derives the Gymnasium id from it.
+    tasks: ``tasks(**options) -> TaskSet``; options that it does not know must raise TypeError.
+    make: ``make(task, **options) -> Env or Playable``; receives ``backend=`` when `sandbox` is true.
+    sandbox: whether it acts in a sandbox.
+    in_process: whether its coroutines never wait, so that the synchronous view needs no event loop.
+    """
+
+    name: str
+    tasks: Callable[..., TaskSet]
+    make: Callable[..., Env | Playable]
+    description: str = ""
+    sandbox: bool = False
+    in_process: bool = False
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+
+_registered: dict[str, dict[str, Any]] = {"environments": {}, "sandboxes": {}, "agents": {}, "commands": {}}
+
+
+def register(group: Group, name: str, thing: Any) -> None:
+    """Add an entry for this process. Raises ValueError when the name is taken by another thing."""
+    if name in names(group) and _registered[group].get(name) is not thing:
+        raise ValueError(f"{group[:-1]} {name!r} is already registered; choose another name or unregister it first")
+    _registered[group][name] = thing
+
+
+def unregister(group: Group, name: str) -> None:
+    """Remove an entry that `register` added."""
+    del _registered[group][name]
+
+
+def _entry_points(group: Group) -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=f"envgym.{group}")}
+
+
+def names(group: Group) -> list[str]:
+    """Every name of a group, sorted; imports nothing."""
+    return sorted({*_registered[group], *_entry_points(group)})
+
+
+def find(group: Group, name: str) -> Any:
+    """The thing behind a name.
+
+    Raises ValueError for an unknown name, with the nearest ones, and ImportError (naming the entry point)
+    when it is known but its package cannot be imported here.
+    """
+    if name in _registered[group]:
+        return _registered[group][name]
+    entry = _entry_points(group).get(name)
+    if entry is None:
+        known = names(group)
+        near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(known) or 'none'}"
+        raise ValueError(f"unknown {group[:-1]} {name!r}; {hint}")
+    try:
+        return entry.load()
+    except ImportError as error:
+        raise ImportError(
+            f"{group[:-1]} {name!r} ({entry.value}) cannot be imported: {error}; install the extra it needs"
+        ) from error
+
+
+def spec(name: str) -> EnvSpec:
+    """The spec of an environment. Raises ValueError, ImportError as `find`, TypeError when it is no EnvSpec."""
+    found = find("environments", name)
+    if not isinstance(found, EnvSpec):
+        raise TypeError(f"environment {name!r} is a {type(found).__name__}; its entry point must name an EnvSpec")
+    return found
+
+
+def make(name: str, task: Task | int = 0, *, backend: SandboxBackend | None = None, **options: Any) -> Env:
+    """An environment by name: ``make("guess")``, ``make("code-repair", 3, backend=backend, tools="full")``.
+
+    `task` is a Task or an index into the spec's task set (then `options` it names for tasks are refused: pass
+    a Task for anything else than the default set). A `Playable` is wrapped by `Replaying`. Raises ValueError
+    when the environment needs a sandbox and none is given.
+    """
+    found = spec(name)
+    if isinstance(task, int):
+        task = found.tasks()[task]
+    chosen = {**found.defaults, **options}
+    if found.sandbox:
+        if backend is None:
+            raise ValueError(
+                f"environment {name!r} acts in a sandbox: pass backend=, such as "
+                "`async with make_backend('auto') as backend`"
+            )
+        chosen["backend"] = backend
+    made = found.make(task, **chosen)
+    if isinstance(made, Env):
+        return made
+    playable_task = task
+    first: list[Playable] = [made]
+    return Replaying(lambda: first.pop() if first else _playable(found, playable_task, chosen))
+
+
+def _playable(found: EnvSpec, task: Task, options: dict[str, Any]) -> Playable:
+    made = found.make(task, **options)
+    if isinstance(made, Env):
+        raise TypeError(f"environment {found.name!r} made a Playable first and an Env now; it must be consistent")
+    return made
+
+
+def reports() -> list[BackendReport]:
+    """What every backend says of this host."""
+    return [make_backend(name).report() for name in names("sandboxes")]
+
+
+def make_backend(name: str = "auto", **options: Any) -> SandboxBackend:
+    """A sandbox backend by name; "auto" takes the first isolating one that works here.
+
+    Raises SandboxUnavailable with every candidate's missing pieces and fixes when none does.
+    """
+    if name != "auto":
+        backend: SandboxBackend = find("sandboxes", name)(**options)
+        return backend
+    said = []
+    for candidate in AUTO_ORDER:
+        backend = find("sandboxes", candidate)(**options)
+        report = backend.report()
+        if report.works:
+            return backend
+        said.append(
+            f"{candidate}: missing {'; '.join(report.missing)}; fix: {'; '.join(report.fix) or 'none known'}"
+        )
+    raise SandboxUnavailable(
+        "no isolating sandbox backend works here. "
+        + " | ".join(said)
+        + ". For code you trust, name 'local' yourself."
+    )
+
+
+def gymnasium_id(name: str) -> str:
+    """The Gymnasium id of an environment: "code-repair" -> "envgym/CodeRepair-v0"."""
+    return "envgym/" + "".join(part.capitalize() for part in name.split("-")) + "-v0"

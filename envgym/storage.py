@@ -1,0 +1,213 @@
+"""Episodes on disk, exactly: one checksummed line per episode, appended.
+
+A line is ``<crc32 hex> <json>``; token ids and log-probabilities are base64 of little-endian int32 and float32,
+so what is read equals what was written bit for bit. A line cut off by a crash is dropped when the
+store is opened for appending and ends the reading; it never hides the lines before it. This is the first,
+simple store: no index, no columns.
+"""
+
+import base64
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from envgym.env import Grade, Snapshot, Step, StopReason
+from envgym.episode import Episode, ForkPoint, Turn
+from envgym.errors import Failure, StoreCorrupt
+from envgym.messages import Message
+from envgym.policy import VersionRun
+
+__all__ = ["SCHEMA", "EpisodeWriter", "decode", "encode", "read_episodes"]
+
+SCHEMA = 1
+"""Version of the line format; a reader refuses what it does not know."""
+
+_MESSAGES = TypeAdapter(tuple[Message, ...])
+
+
+def _pack(array: NDArray[Any], kind: str) -> str:
+    return base64.b64encode(array.astype(kind).tobytes()).decode()
+
+
+def _unpack(text: str, kind: str) -> NDArray[Any]:
+    return np.frombuffer(base64.b64decode(text), kind).astype(kind.lstrip("<"))
+
+
+def _step_to_json(step: Step) -> dict[str, Any]:
+    return {
+        "observation": _MESSAGES.dump_python(step.observation, mode="json"),
+        "reward": step.reward,
+        "channels": dict(step.channels),
+        "stop": step.stop,
+        "state_key": step.state_key,
+        "legal": step.legal,
+        "submission": step.submission,
+        "cost": dict(step.cost),
+        "info": dict(step.info),
+        "next_actor": step.next_actor,
+    }
+
+
+def _step_from_json(raw: dict[str, Any]) -> Step:
+    raw["observation"] = _MESSAGES.validate_python(raw["observation"])
+    raw["stop"] = None if raw["stop"] is None else StopReason(raw["stop"])
+    raw["legal"] = None if raw["legal"] is None else tuple(raw["legal"])
+    return Step(**raw)
+
+
+def _turn_to_json(turn: Turn) -> dict[str, Any]:
+    return {
+        "actor": turn.actor,
+        "messages": _MESSAGES.dump_python(turn.messages, mode="json"),
+        "step": _step_to_json(turn.step),
+        "prompt_ids": _pack(turn.prompt_ids, "<i4"),
+        "sampled_ids": _pack(turn.sampled_ids, "<i4"),
+        "logprobs": _pack(turn.logprobs, "<f4"),
+        "versions": [(run.start, run.version) for run in turn.versions],
+        "segment": turn.segment,
+        "position": turn.position,
+        "allowed": turn.allowed,
+        "snapshot": None if turn.snapshot is None else turn.snapshot.model_dump(mode="json"),
+    }
+
+
+def _turn_from_json(raw: dict[str, Any]) -> Turn:
+    return Turn(
+        actor=raw["actor"],
+        messages=_MESSAGES.validate_python(raw["messages"]),
+        step=_step_from_json(raw["step"]),
+        prompt_ids=_unpack(raw["prompt_ids"], "<i4"),
+        sampled_ids=_unpack(raw["sampled_ids"], "<i4"),
+        logprobs=_unpack(raw["logprobs"], "<f4"),
+        versions=tuple(VersionRun(*run) for run in raw["versions"]),
+        segment=raw["segment"],
+        position=raw["position"],
+        allowed=None if raw["allowed"] is None else tuple(raw["allowed"]),
+        snapshot=None if raw["snapshot"] is None else Snapshot.model_validate(raw["snapshot"]),
+    )
+
+
+def encode(episode: Episode) -> bytes:
+    """One line of the store. Raises TypeError when `Step.info` or `Step.cost` holds what JSON cannot."""
+    record = {
+        "schema": SCHEMA,
+        "id": episode.id,
+        "task_id": episode.task_id,
+        "root": _step_to_json(episode.root),
+        "turns": [_turn_to_json(turn) for turn in episode.turns],
+        "seed": episode.seed,
+        "stop": episode.stop,
+        "failure": None if episode.failure is None else episode.failure.model_dump(mode="json"),
+        "parent": None
+        if episode.parent is None
+        else (episode.parent.episode, episode.parent.turn, episode.parent.token),
+        "grades": [grade.model_dump(mode="json") for grade in episode.grades],
+        "provenance": list(episode.provenance),
+        "wall_s": episode.wall_s,
+    }
+    body = json.dumps(record, separators=(",", ":"), ensure_ascii=True).encode()
+    return b"%08x " % zlib.crc32(body) + body + b"\n"
+
+
+def decode(line: bytes) -> Episode:
+    """The episode of one line. Raises StoreCorrupt when the checksum, the schema or the content is wrong."""
+    checksum, _, body = line.rstrip(b"\n").partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(body):
+        raise StoreCorrupt(f"checksum {checksum[:16]!r} does not match the {len(body)} bytes after it")
+    raw = json.loads(body)
+    if raw.get("schema") != SCHEMA:
+        raise StoreCorrupt(f"schema {raw.get('schema')!r}; this version of envgym reads schema {SCHEMA}")
+    try:
+        return Episode(
+            id=raw["id"],
+            task_id=raw["task_id"],
+            root=_step_from_json(raw["root"]),
+            turns=tuple(_turn_from_json(turn) for turn in raw["turns"]),
+            seed=raw["seed"],
+            stop=None if raw["stop"] is None else StopReason(raw["stop"]),
+            failure=None if raw["failure"] is None else Failure.model_validate(raw["failure"]),
+            parent=None if raw["parent"] is None else ForkPoint(*raw["parent"]),
+            grades=tuple(Grade.model_validate(grade) for grade in raw["grades"]),
+            provenance=tuple((key, value) for key, value in raw["provenance"]),
+            wall_s=raw["wall_s"],
+        )
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        raise StoreCorrupt(f"record with a valid checksum but a wrong shape: {error}") from error
+
+
+class EpisodeWriter:
+    """Appends episodes to one file; a context manager.
+
+    Opening a file whose last line was cut off (a crash) removes that line only. `append` writes one line with
+    one `write` call; `sync` makes everything appended durable (fsync).
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(self.path, "ab+", buffering=0)  # noqa: SIM115  # closed by close()
+        self._drop_torn_tail()
+
+    def _drop_torn_tail(self) -> None:
+        size = self._file.seek(0, os.SEEK_END)
+        if size == 0:
+            return
+        end, keep = size, 0
+        while end > 0:
+            start = max(0, end - (1 << 16))
+            self._file.seek(start)
+            found = self._file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                keep = start + found + 1
+                break
+            end = start
+        self._file.truncate(keep)
+        self._file.seek(0, os.SEEK_END)
+
+    def append(self, episode: Episode) -> None:
+        """Write one episode."""
+        line = memoryview(encode(episode))
+        while line:
+            line = line[self._file.write(line) or 0 :]
+
+    def sync(self) -> None:
+        """Make what was appended durable."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file; idempotent."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_episodes(path: str | Path) -> Iterator[Episode]:
+    """The episodes of a file, in order, one in memory at a time.
+
+    Raises StoreCorrupt, naming file, line and byte, at the first line that fails its checksum; what came before
+    has been yielded. A last line without its newline is a torn write and ends the iteration quietly.
+    """
+    offset = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield decode(line)
+            except StoreCorrupt as error:
+                raise StoreCorrupt(f"{path}, line {number} (byte {offset}): {error}") from error
+            offset += len(line)
