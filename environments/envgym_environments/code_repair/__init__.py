@@ -1,0 +1,1 @@
+"""Repair a seeded bug in a real package until its tests pass."""
