@@ -1,0 +1,460 @@
+"""What the backends of this package share: layers with reference counts, base states, snapshots, life cycle.
+
+A layer is a directory that one sandbox at a time can write to and that, once frozen, nobody writes to again. This
+file counts who stands on which layer and removes what nobody does; it never looks into one.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from envgym.errors import EnvgymError, EnvironmentFailure, InfrastructureFailure, SandboxUnavailable, SnapshotGone
+from envgym.sandbox import SandboxSnapshot
+from envgym.task import World
+from envgym_sandboxes import state
+from envgym_sandboxes.cgroups import Groups, controllers
+from envgym_sandboxes.channel import Peer, ZygoteClient, job
+from envgym_sandboxes.sandbox import Frozen, LayeredSandbox, Started
+from envgym_sandboxes.world import check_world
+
+__all__ = ["Base", "LayeredBackend"]
+
+_LONGEST_CHAIN = 24
+_IDLE_BASES = 64
+_START_S = 30.0
+_BOOT = "import sys; sys.path.append(sys.argv.pop()); from envgym_sandboxes.zygote import main; main()"
+
+
+@dataclass(slots=True)
+class Base:
+    """A world's own layers (topmost first), and what every sandbox of it is started with."""
+
+    lowers: tuple[str, ...]
+    layers: tuple[str, ...]
+    spec: dict[str, Any]
+    users: int = 0
+
+
+@dataclass(slots=True)
+class _Held:
+    frozen: Frozen
+    references: int = field(default=1)
+
+
+class LayeredBackend:
+    """See `envgym.sandbox.SandboxBackend`. A subclass says how a world becomes layers and what init is told."""
+
+    name = "layered"
+    confined = True
+
+    def __init__(
+        self,
+        *,
+        root: str | os.PathLike[str] | None = None,
+        images: Mapping[str, str] | None = None,
+    ) -> None:
+        self._root = Path(root) if root is not None else state.default_root()
+        self._images = dict(images or {})
+        self._numbers = itertools.count(1)
+        self._references: dict[str, int] = {}
+        self._snapshots: dict[str, _Held] = {}
+        self._bases: OrderedDict[str, asyncio.Task[Base]] = OrderedDict()
+        self._zygotes: dict[tuple[str, ...], asyncio.Task[ZygoteClient]] = {}
+        self._sandboxes: dict[str, LayeredSandbox] = {}
+        self._groups: dict[str, Groups] = {}
+        self._state: state.StateDirectory | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    # -- what a subclass says ----------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any]:
+        """What the zygote is told."""
+        raise NotImplementedError
+
+    async def make_base(self, world: World) -> Base:
+        """A world's layers, without its setup commands."""
+        raise NotImplementedError
+
+    def spec(self, base: Base, frozen: Frozen, upper: str) -> dict[str, Any]:
+        """What an init is told."""
+        raise NotImplementedError
+
+    # -- create, restore, references ---------------------------------------------------------------------------
+
+    async def create(self, world: World) -> LayeredSandbox:
+        """See the contract. The first sandbox of a world makes its base state; later ones only stand on it."""
+        check_world(world)
+        return await self.adopt(Frozen(world))
+
+    async def restore(self, snapshot: SandboxSnapshot) -> LayeredSandbox:
+        """See the contract."""
+        return await self.adopt(self._held(snapshot).frozen)
+
+    async def retain(self, snapshot: SandboxSnapshot) -> None:
+        """See the contract."""
+        self._held(snapshot).references += 1
+
+    async def release(self, snapshot: SandboxSnapshot) -> None:
+        """See the contract."""
+        held = self._held(snapshot)
+        held.references -= 1
+        if held.references == 0:
+            del self._snapshots[snapshot.id]
+            await self._leave_base(held.frozen.world)
+            await self.unuse(held.frozen.chain)
+
+    def _held(self, snapshot: SandboxSnapshot) -> _Held:
+        if snapshot.id not in self._snapshots:
+            raise SnapshotGone(
+                f"snapshot {snapshot.id!r} of backend {snapshot.backend!r} is not held by this {self.name} backend: "
+                "it was released, or made by another backend or process"
+            )
+        return self._snapshots[snapshot.id]
+
+    async def hold(self, frozen: Frozen) -> SandboxSnapshot:
+        """A handle of a frozen state, with one reference."""
+        self.use(frozen.chain)
+        try:
+            digest = await self.digest(frozen, None)
+            await self._base(frozen.world, 1)
+        except BaseException:
+            await self.unuse(frozen.chain)
+            raise
+        assert self._state is not None
+        name = f"{self._state.name}-s{next(self._numbers)}"
+        self._snapshots[name] = _Held(frozen)
+        return SandboxSnapshot(id=name, backend=self.name, partial=frozen.partial, digest=digest)
+
+    async def adopt(self, frozen: Frozen) -> LayeredSandbox:
+        """A running sandbox in a frozen state."""
+        await self._open()
+        number = next(self._numbers)
+        assert self._state is not None
+        sandbox = LayeredSandbox(self, f"{self.name}-{os.getpid()}-{number}", frozen)
+        self.use(frozen.chain)
+        try:
+            await self._base(frozen.world, 1)
+        except BaseException:
+            await self.unuse(frozen.chain)
+            raise
+        self._sandboxes[sandbox.id] = sandbox
+        try:
+            if self.confined:
+                self._groups[sandbox.id] = Groups(f"envgym-{self._state.name}-{number}", frozen.world.resources)
+            sandbox.begin()
+            return await sandbox.started()
+        except BaseException:
+            await sandbox.close()
+            raise
+
+    async def discard(self, sandbox: LayeredSandbox, chain: tuple[str, ...], upper: str | None) -> None:
+        """Remove what a closed sandbox had."""
+        if self._sandboxes.pop(sandbox.id, None) is None:
+            return
+        groups = self._groups.pop(sandbox.id, None)
+        if groups:
+            groups.remove()
+        await self._leave_base(sandbox.world)
+        if upper is not None:
+            await self._drop((upper,))
+        await self.unuse(chain)
+
+    # -- layers ------------------------------------------------------------------------------------------------
+
+    def new_layer_name(self) -> str:
+        """Short: all names of a stack must fit into one page of mount options."""
+        return f"l{next(self._numbers):x}"
+
+    def use(self, chain: tuple[str, ...]) -> None:
+        """Count one more user of each layer."""
+        for layer in chain:
+            self._references[layer] = self._references.get(layer, 0) + 1
+
+    async def unuse(self, chain: tuple[str, ...]) -> None:
+        """Count one user less; remove layers without any."""
+        unused = []
+        for layer in chain:
+            self._references[layer] -= 1
+            if self._references[layer] <= 0:
+                del self._references[layer]
+                unused.append(layer)
+        await self._drop(tuple(unused))
+
+    async def _drop(self, layers: tuple[str, ...]) -> None:
+        if layers and self._process is not None:
+            with contextlib.suppress(EnvgymError):  # with the zygote its layers are gone
+                zygote = await self._zygote(())
+                await zygote.ask("drop", names=list(layers))
+
+    async def freeze(self, frozen: Frozen, upper: str) -> tuple[str, ...]:
+        """Make the writable layer of a stopped sandbox a frozen one; keep the stack short."""
+        self._references[upper] = 1
+        chain = (*frozen.chain, upper)
+        if len(chain) <= _LONGEST_CHAIN:
+            return chain
+        merged = await self._merge(chain)
+        self._references[merged] = 1
+        await self.unuse(chain)
+        return (merged,)
+
+    async def copy(self, upper: str) -> str:
+        """A frozen copy of a layer that is still written to."""
+        return await self._merge((upper,))
+
+    async def _merge(self, chain: tuple[str, ...]) -> str:
+        zygote = await self._zygote(())
+        name = self.new_layer_name()
+        await zygote.ask("layer", name=name, size=1 << 40, after=[])
+        sources = [f"{layer}/u" for layer in chain]
+        await job(zygote, "copy", sources=sources, target=f"{name}/u", privileged=self.settings()["privileged"])
+        return name
+
+    def _stacks(self, base: Base, frozen: Frozen, upper: str | None) -> dict[str, Any]:
+        chain = [*frozen.chain, *([upper] if upper else [])]
+        return {"chain": [f"{layer}/u" for layer in chain], "lowers": list(base.lowers)}
+
+    async def digest(self, frozen: Frozen, upper: str | None) -> str:
+        """See the contract."""
+        base = await self._base(frozen.world, 0)
+        head, _body = await job(await self._zygote(()), "digest", **self._stacks(base, frozen, upper))
+        return str(head)
+
+    async def diff(self, frozen: Frozen, upper: str | None) -> dict[str, bytes | None]:
+        """See the contract."""
+        base = await self._base(frozen.world, 0)
+        index, body = await job(await self._zygote(()), "diff", **self._stacks(base, frozen, upper))
+        found: dict[str, bytes | None] = {}
+        at = 0
+        for path, size in index:
+            found[path] = None if size < 0 else body[at : at + size]
+            at += max(size, 0)
+        return found
+
+    # -- base states -------------------------------------------------------------------------------------------
+
+    async def _base(self, world: World, users: int) -> Base:
+        key = world.model_dump_json()
+        task = self._bases.get(key)
+        if task is None:
+            task = self._bases[key] = asyncio.create_task(self._prepare(world))
+        self._bases.move_to_end(key)
+        try:
+            base = await asyncio.shield(task)
+        except Exception:
+            self._bases.pop(key, None)
+            raise
+        base.users += users
+        return base
+
+    async def _prepare(self, world: World) -> Base:
+        base = await self.make_base(world)
+        await self._forget_idle_bases()
+        if not world.setup:
+            return base
+        name = f"{self.name}-{os.getpid()}-setup{next(self._numbers)}"
+        started = await self._launch(name, base, Frozen(world))
+        try:
+            await self._run_setup(world, started)
+        finally:
+            await self.stop(started)
+        lowers = (f"{started.upper}/u", *base.lowers)
+        return Base(lowers, (started.upper, *base.layers), base.spec)
+
+    async def _run_setup(self, world: World, started: Started) -> None:
+        for command in world.setup:
+            text = command.encode()
+            head = {"op": "shell", "size": len(text), "timeout_s": world.resources.command_s, "limit": 1 << 16}
+            answer, output = await started.peer.ask(head, text)
+            if answer["code"] != 0:
+                tail = output[-2000:].decode("utf-8", "replace")
+                what = "timed out" if answer["timed_out"] else f"ended with status {answer['code']}"
+                raise EnvironmentFailure(f"World.setup command {command!r} {what}: {tail}")
+
+    async def _leave_base(self, world: World) -> None:
+        task = self._bases.get(world.model_dump_json())
+        if task is not None and task.done() and not task.cancelled() and task.exception() is None:
+            task.result().users -= 1
+
+    async def _forget_idle_bases(self) -> None:
+        """Bases are kept for their next use, the least recently used ones not for ever."""
+        idle = [
+            key
+            for key, task in self._bases.items()
+            if task.done() and task.exception() is None and task.result().users == 0
+        ]
+        for key in idle[: max(0, len(idle) - _IDLE_BASES)]:
+            await self._drop(self._bases.pop(key).result().layers)
+
+    # -- processes ---------------------------------------------------------------------------------------------
+
+    async def start(self, sandbox: str, frozen: Frozen) -> Started:
+        """Start an init in a frozen state."""
+        return await self._launch(sandbox, await self._base(frozen.world, 0), frozen)
+
+    async def _launch(self, sandbox: str, base: Base, frozen: Frozen) -> Started:
+        zygote = await self._zygote(frozen.world.preload)
+        upper = self.new_layer_name()
+        spec = self.spec(base, frozen, upper)
+        groups = self._groups.get(sandbox)
+        spec["cgroups"] = [str(path) for path in groups.paths] if groups else []
+        ours, theirs = socket.socketpair()
+        peer = Peer(ours, sandbox)
+        ended = zygote.exit_of(upper)
+        size, after = frozen.world.resources.disk_bytes, list(frozen.chain)
+        with theirs:
+            asked = zygote.ask(
+                "start", [theirs.fileno()], sandbox=upper, spec=spec, fresh=True, size=size, after=after
+            )
+        started = Started(upper, peer, ended, zygote)
+        try:
+            await asked
+            async with asyncio.timeout(_START_S):
+                await peer.ready
+        except BaseException as error:
+            peer.end(f"{error}")
+            await self._drop((upper,))
+            if isinstance(error, OSError):
+                raise InfrastructureFailure(f"sandbox {sandbox} could not be started: {error}") from error
+            raise
+        return started
+
+    async def stop(self, started: Started) -> None:
+        """End an init and all below it; nothing writes to its layer afterwards."""
+        started.peer.end("stopped")
+        with contextlib.suppress(EnvgymError):
+            await started.zygote.ask("kill", sandbox=started.upper)
+            await started.ended
+
+    def ran_out_of_memory(self, sandbox: str) -> bool:
+        """Whether the kernel killed for memory in this sandbox since the last call."""
+        groups = self._groups.get(sandbox)
+        return groups.ran_out() if groups else False
+
+    async def _open(self) -> None:
+        if self._closed:
+            raise InfrastructureFailure(f"this {self.name} backend is closed")
+        await self._zygote(())
+
+    async def _zygote(self, preload: tuple[str, ...]) -> ZygoteClient:
+        preload = tuple(sorted(set(preload)))
+        task = self._zygotes.get(preload)
+        if task is None:
+            task = asyncio.create_task(self._first_zygote() if not preload else self._preloaded(preload))
+            self._zygotes[preload] = task
+        try:
+            return await asyncio.shield(task)
+        except Exception:
+            self._zygotes.pop(preload, None)
+            raise
+
+    async def _first_zygote(self) -> ZygoteClient:
+        if self._closed:
+            raise InfrastructureFailure(f"this {self.name} backend is closed")
+        self.reap()
+        parents = sorted(set(controllers().values())) if self.confined else []
+        self._state = state.StateDirectory(self._root, parents)
+        settings = self.settings() | {"state": str(self._state.mount), "owner": os.getpid(), "confined": self.confined}
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for sock in (ours, theirs):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        package_root = str(Path(__file__).resolve().parents[1])
+        env = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC"}
+        env |= {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+        env |= {"PYTHONPATH": path for path in [os.environ.get("PYTHONPATH", "")] if path}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-s", "-P", "-B", "-c", _BOOT, json.dumps(settings), package_root],
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=env,
+            )
+        zygote = ZygoteClient(ours)
+        await self._first_answer(zygote)
+        return zygote
+
+    async def _preloaded(self, preload: tuple[str, ...]) -> ZygoteClient:
+        first = await self._zygote(())
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for sock in (ours, theirs):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        zygote = ZygoteClient(ours)
+        with theirs:
+            await first.ask("zygote", [theirs.fileno()], preload=list(preload))
+        await self._first_answer(zygote)
+        return zygote
+
+    async def _first_answer(self, zygote: ZygoteClient) -> None:
+        try:
+            async with asyncio.timeout(_START_S * 2):
+                await zygote.ready
+        except (OSError, InfrastructureFailure, TimeoutError) as error:
+            zygote.close()
+            raise SandboxUnavailable(f"the {self.name} backend cannot run here: {error}. {self.advice()}") from error
+
+    def advice(self) -> str:
+        """What would make this backend work."""
+        return ""
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def reap(self) -> list[str]:
+        """See the contract."""
+        return state.reap(self._root)
+
+    async def close(self) -> None:
+        """See the contract."""
+        if self._closed:
+            return
+        self._closed = True
+        for sandbox in list(self._sandboxes.values()):
+            await sandbox.close()
+        self._snapshots.clear()
+        for preload in sorted(self._zygotes, key=len, reverse=True):
+            with contextlib.suppress(Exception):
+                (await self._zygotes[preload]).close()
+        if self._process is not None:
+            await _wait(self._process)
+        for groups in self._groups.values():
+            groups.remove()
+        if self._state is not None:
+            self._state.remove()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await self.close()
+
+
+async def _wait(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process without blocking the loop and without polling."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    try:
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        process.wait()
+        return
+    loop.add_reader(fd, lambda: ended.done() or ended.set_result(None))
+    try:
+        await ended
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+    process.wait()

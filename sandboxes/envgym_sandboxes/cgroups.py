@@ -1,0 +1,131 @@
+"""Memory, process and CPU bounds by control groups, version 1 or 2, where this user may make any.
+
+Which controllers are usable is found out once by making a group; what is not usable is said, and rlimits stand in
+for it. One group per controller and sandbox; the sandbox's first process joins before it gives up its privileges.
+"""
+
+import contextlib
+import os
+from functools import cache
+from pathlib import Path
+
+from envgym.limits import Resources
+from envgym_sandboxes.state import remove_cgroup
+
+__all__ = ["Groups", "controllers"]
+
+_PERIOD_US = 100_000
+
+
+def _own_paths() -> dict[str, str]:
+    """Controller -> this process's group; the empty name is version 2's."""
+    paths = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _number, names, path = line.split(":", 2)
+            paths |= {name: path for name in names.split(",")}
+    return paths
+
+
+def _mounts() -> dict[str, str]:
+    """Controller -> where its hierarchy is mounted; the empty name is version 2's."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            _source, target, kind, options, *_ = line.split(" ")
+            if kind == "cgroup2":
+                found[""] = target
+            elif kind == "cgroup":
+                found |= {name: target for name in options.split(",") if name in ("memory", "pids", "cpu")}
+    return found
+
+
+def _usable(parent: Path, files: tuple[str, ...]) -> bool:
+    probe = parent / f"envgym-probe-{os.getpid()}"
+    try:
+        probe.mkdir()
+    except OSError:
+        return False
+    try:
+        return all((probe / name).exists() for name in files)
+    finally:
+        probe.rmdir()
+
+
+@cache
+def controllers() -> dict[str, str]:
+    """Usable controllers of memory, pids, cpu -> the directory to make groups in."""
+    mounts, own = _mounts(), _own_paths()
+    found = {}
+    for name, file in (("memory", "memory.limit_in_bytes"), ("pids", "pids.max"), ("cpu", "cpu.cfs_quota_us")):
+        if name in mounts:
+            places = [Path(mounts[name] + own.get(name, "/")), Path(mounts[name])]
+            for place in places:
+                if _usable(place, (file,)):
+                    found[name] = str(place)
+                    break
+    if "" in mounts and not found:
+        here = Path(mounts[""] + own.get("", "/"))
+        for place in (here, here.parent, Path(mounts[""])):
+            if place.is_relative_to(mounts[""]) and _usable(place, ("memory.max", "pids.max")):
+                return {"memory": str(place), "pids": str(place), "cpu": str(place)}
+    return found
+
+
+class Groups:
+    """The groups of one sandbox."""
+
+    def __init__(self, name: str, resources: Resources) -> None:
+        places = controllers()
+        wanted = ["memory", "pids"] + (["cpu"] if resources.cpus is not None else [])
+        self.paths = sorted({Path(places[kind]) / name for kind in wanted if kind in places})
+        self._memory = Path(places["memory"]) / name if "memory" in places else None
+        try:
+            for path in self.paths:
+                path.mkdir()
+            self._write_limits(places, name, resources)
+        except BaseException:
+            self.remove()
+            raise
+        self._kills = self._oom_kills()
+
+    def _write_limits(self, places: dict[str, str], name: str, resources: Resources) -> None:
+        quota = int((resources.cpus or 0) * _PERIOD_US)
+        limits = {
+            "memory": {
+                "memory.limit_in_bytes": resources.memory_bytes,
+                "memory.max": resources.memory_bytes,
+                "memory.memsw.limit_in_bytes": resources.memory_bytes,
+                "memory.swap.max": 0,
+                "memory.oom.group": 0,
+            },
+            "pids": {"pids.max": resources.pids + 1},  # the sandbox's own first process is not the task's
+            "cpu": {"cpu.cfs_quota_us": quota, "cpu.max": f"{quota} {_PERIOD_US}"} if quota else {},
+        }
+        for kind, files in limits.items():
+            for file, value in files.items():
+                path = Path(places.get(kind, "/nonexistent")) / name / file
+                if path.exists():
+                    with contextlib.suppress(OSError):  # swap accounting may be off
+                        path.write_text(str(value))
+
+    def _oom_kills(self) -> int:
+        if self._memory is None:
+            return 0
+        for file in ("memory.oom_control", "memory.events"):
+            with contextlib.suppress(OSError):
+                for line in (self._memory / file).read_text().splitlines():
+                    if line.startswith("oom_kill "):
+                        return int(line.split()[1])
+        return 0
+
+    def ran_out(self) -> bool:
+        """Whether the kernel killed for memory since the last call."""
+        kills, before = self._oom_kills(), self._kills
+        self._kills = kills
+        return kills > before
+
+    def remove(self) -> None:
+        """Remove the groups; whatever is still in them is killed."""
+        for path in self.paths:
+            remove_cgroup(path)

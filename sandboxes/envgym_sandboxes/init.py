@@ -1,0 +1,385 @@
+"""The first process inside a sandbox: answers the host's requests and reaps what is orphaned.
+
+One poll loop, no threads. As pid 1 it cannot be signalled from inside; everything it does to files it does as the
+sandbox's own user, so a symlink leads nowhere that a command could not go. It decides nothing about isolation.
+"""
+
+import contextlib
+import os
+import resource
+import select
+import signal
+import socket
+import stat
+import time
+from collections.abc import Callable
+from typing import Any
+
+from envgym_sandboxes import protocol, syscalls
+from envgym_sandboxes.command import Capture, Command, drain, live_processes
+from envgym_sandboxes.shell import Running, Shell, ShellState, first_state
+from envgym_sandboxes.transfer import Unpacker, pack
+
+__all__ = ["serve", "stay"]
+
+
+def stay(spec: dict[str, Any], keep: set[int]) -> None:
+    """What the local backend does instead of `root.confine`: rlimits, and adopt orphans."""
+    syscalls.die_with_parent()
+    syscalls.close_fds(keep | {0, 1, 2})
+    os.setsid()
+    os.umask(0o022)
+    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    limits = spec["limits"]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if limits.get("data"):
+        resource.setrlimit(resource.RLIMIT_DATA, (limits["data"],) * 2)
+    if limits.get("file"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file"],) * 2)
+
+
+class Init:
+    """The loop and its requests. A request's name is a method `do_...`."""
+
+    def __init__(self, sock: socket.socket, spec: dict[str, Any]) -> None:
+        self.sock = sock
+        self.workdir: str = spec["workdir"]
+        self.env: dict[str, str] = spec["env"]
+        self.python: list[str] | None = spec["python"]
+        state = spec.get("shell")
+        first = ShellState(state["cwd"], state["script"]) if state else first_state(self.workdir, self.env)
+        self.shell = Shell(first, self.workdir)
+        self.commands: dict[int, Command] = {}
+        self.unpacker: Unpacker | None = None
+        self.decoder = protocol.Decoder()
+        self.poller = select.poll()
+        self.watch: dict[int, Callable[[], None]] = {}
+        self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.waiting_freeze: int | None = None
+
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    def add(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call back when `fd` is readable."""
+        self.watch[fd] = callback
+        self.poller.register(fd, select.POLLIN)
+
+    def remove(self, fd: int) -> None:
+        """Stop watching `fd`."""
+        if self.watch.pop(fd, None):
+            self.poller.unregister(fd)
+
+    def loop(self) -> None:
+        """Serve until the host lets go of the socket."""
+        signal.set_wakeup_fd(self.wake_w)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.add(self.sock.fileno(), self.on_request)
+        self.add(self.wake_r, self.on_child)
+        while True:
+            for fd, _event in self.poller.poll(self.next_deadline()):
+                callback = self.watch.get(fd)
+                if callback:
+                    callback()
+            self.expire()
+
+    def next_deadline(self) -> float | None:
+        """Milliseconds until the first deadline."""
+        deadlines = [command.deadline for command in self.commands.values() if not command.timed_out]
+        if self.shell.running and not self.shell.running.timed_out:
+            deadlines.append(self.shell.running.deadline)
+        return max(0.0, (min(deadlines) - time.monotonic()) * 1000 + 1) if deadlines else None
+
+    def say(self, head: protocol.Head, body: bytes = b"") -> None:
+        """Answer the host."""
+        self.sock.sendall(protocol.encode(head, body))
+
+    def on_request(self) -> None:
+        """Read and carry out requests. The host's end of file is this process's end."""
+        data = self.sock.recv(1 << 20)
+        if not data:
+            os._exit(0)
+        for head, body in self.decoder.feed(data):
+            try:
+                getattr(self, "do_" + head["op"])(head, body)
+            except OSError as error:
+                self.say({"id": head["id"], "errno": error.errno or 5, "error": error.strerror or str(error)})
+            except (ValueError, TypeError) as error:
+                self.say({"id": head["id"], "errno": 22, "error": str(error)})
+
+    def on_child(self) -> None:
+        """Reap: a command, the shell, or an orphan."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.wake_r, 4096)
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            for command in list(self.commands.values()):
+                if command.pid == pid:
+                    self.finish_command(command, code, usage)
+            if pid == self.shell.pid:
+                self.finish_shell_process(code)
+
+    # -- commands ----------------------------------------------------------------------------------------------
+
+    def do_cancel(self, head: protocol.Head, _body: bytes) -> None:
+        """The host no longer waits for a command: its deadline is now."""
+        command = self.commands.get(head["target"])
+        if command:
+            command.deadline = 0.0
+        if self.shell.running and self.shell.running.number == head["target"]:
+            self.shell.running.deadline = 0.0
+
+    def present(self) -> frozenset[int]:
+        """The processes there are before a command."""
+        return frozenset(int(name) for name in os.listdir("/proc") if name.isdigit())
+
+    def do_exec(self, head: protocol.Head, body: bytes) -> None:
+        """Run an argv, or a module in this very interpreter."""
+        command = Command(head["id"], head["limit"], time.monotonic() + head["timeout_s"])
+        command.before = self.present()
+        argv, warm = list(head["argv"]), False
+        if head["warm"]:
+            argv, warm = argv[1:], self.python is None
+            argv = argv if self.python is None else [*self.python, *argv]
+        cwd = os.path.join(self.workdir, head["cwd"] or "")
+        try:
+            if not os.path.isdir(cwd):
+                raise NotADirectoryError(20, "Not a directory", cwd)
+            command.start(argv, cwd, self.env | head["env"], body, warm=warm)
+        except OSError as error:
+            self.say_never_ran(command, error, argv)
+            return
+        self.commands[command.number] = command
+        for fd, capture in zip(command.pipes, command.captures, strict=True):
+            self.add(fd, lambda fd=fd, capture=capture: self.on_output(fd, capture))  # type: ignore[misc]
+
+    def say_never_ran(self, command: Command, error: OSError, argv: list[str]) -> None:
+        """What a shell says: 127 for no such program, 126 for one that cannot be run."""
+        missing = isinstance(error, FileNotFoundError)
+        command.captures[1].add(f"{argv[0]}: {error.strerror}: {error.filename}\n".encode())
+        self.say_result(command, 127 if missing else 126, None)
+
+    def on_output(self, fd: int, capture: Capture | None) -> None:
+        """Take a command's output, or throw away what its background processes still write."""
+        if not drain(fd, capture):
+            self.remove(fd)
+            os.close(fd)
+
+    def finish_command(self, command: Command, code: int, usage: resource.struct_rusage) -> None:
+        """Its first process has ended: that is its end. Background processes keep their pipes, unread."""
+        for fd, capture in zip(command.pipes, command.captures, strict=True):
+            if fd in self.watch:
+                self.on_output(fd, capture)
+            if fd in self.watch:
+                self.add(fd, lambda fd=fd: self.on_output(fd, None))  # type: ignore[misc]
+        del self.commands[command.number]
+        if command.timed_out:
+            self.kill_since(command.before)
+        self.say_result(command, code, usage)
+
+    def say_result(self, command: Command | Running, code: int, usage: resource.struct_rusage | None) -> None:
+        """Answer with what a command did."""
+        outputs = [capture.value() for capture in command.captures]
+        head: protocol.Head = {"id": command.number, "code": None if command.timed_out else code}
+        head |= {"out": len(outputs[0]), "lost": [capture.lost for capture in command.captures]}
+        head |= {"timed_out": command.timed_out, "wall_s": time.monotonic() - command.started}
+        if usage is not None:
+            head |= {"cpu_s": usage.ru_utime + usage.ru_stime, "peak_bytes": usage.ru_maxrss * 1024}
+        self.say(head, b"".join(outputs))
+
+    # -- the shell ---------------------------------------------------------------------------------------------
+
+    def do_shell(self, head: protocol.Head, body: bytes) -> None:
+        """Run a string in the persistent shell. The body is the command, then its input."""
+        if not self.shell.pid:
+            self.shell.start()
+            self.add(self.shell.fds["status"], self.on_status)
+            self.add(self.shell.fds["out"], lambda: self.on_shell_output("out", 0))
+            self.add(self.shell.fds["err"], lambda: self.on_shell_output("err", 1))
+        captures = Capture(head["limit"]), Capture(head["limit"])
+        running = Running(head["id"], time.monotonic() + head["timeout_s"], captures, self.present())
+        self.shell.run(running, body[: head["size"]], body[head["size"] :])
+
+    def on_shell_output(self, name: str, index: int) -> None:
+        """Output of the running command; between commands it is dropped."""
+        running = self.shell.running
+        if not drain(self.shell.fds[name], running.captures[index] if running else None):
+            self.remove(self.shell.fds[name])
+
+    def on_status(self) -> None:
+        """The shell finished a command, or wrote down its state."""
+        code = self.shell.read_status()
+        if code is not None and self.shell.running:
+            self.shell.collect()
+            running, self.shell.running = self.shell.running, None
+            self.say_result(running, code, None)
+        if self.shell.settled and self.waiting_freeze is not None:
+            self.say_frozen(self.waiting_freeze)
+
+    def finish_shell_process(self, code: int) -> None:
+        """Bash itself ended (`exit`, `exec`, a signal): that is the command's end too."""
+        if self.shell.fds["status"] in self.watch:
+            self.on_status()
+        running = self.shell.running
+        if running:
+            self.shell.collect()
+            if running.timed_out:
+                self.kill_since(running.before)
+        for fd in self.shell.fds.values():
+            self.remove(fd)
+        self.shell.gone()
+        if running:
+            self.say_result(running, code, None)
+        if self.waiting_freeze is not None:
+            self.say_frozen(self.waiting_freeze)
+
+    # -- deadlines ---------------------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """Kill what outlived its deadline, with everything it started."""
+        now = time.monotonic()
+        for command in list(self.commands.values()):
+            if now >= command.deadline and not command.timed_out:
+                command.timed_out = True
+                self.kill_since(command.before)
+        running = self.shell.running
+        if running and now >= running.deadline and not running.timed_out:
+            running.timed_out = True
+            self.kill_since(running.before)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.shell.pid, signal.SIGKILL)  # it would go on with the rest of the command
+
+    def kill_since(self, before: frozenset[int]) -> None:
+        """Kill every process that began after `before` and belongs to no other command.
+
+        Double forks and new sessions do not help to escape: all of a sandbox's processes are descendants of this
+        one. They are stopped first, so that a fork bomb cannot outrun the listing.
+        """
+        stopped: set[int] = set()
+        for _ in range(64):
+            living = live_processes()
+            new = self.belonging(living, before) - stopped
+            if not new:
+                break
+            for pid in new:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+            stopped |= new
+        for pid in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def belonging(self, living: dict[int, int], before: frozenset[int]) -> set[int]:
+        """Of the living: those not there before, and not below another running command or the shell."""
+        expired = [self.shell.running] if self.shell.running else []
+        keep = {command.pid for command in self.commands.values() if not command.timed_out}
+        if not expired or not expired[0].timed_out:
+            keep.add(self.shell.pid)
+        found = set()
+        for pid in living:
+            chain, at = {pid}, pid
+            while at in living and living[at] not in chain:
+                at = living[at]
+                chain.add(at)
+            if pid not in before and not chain & keep:
+                found.add(pid)
+        return found
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def do_freeze(self, head: protocol.Head, _body: bytes) -> None:
+        """Say the shell's state and whether anything else is alive. Answered once the shell has written it."""
+        if self.shell.settled:
+            self.say_frozen(head["id"])
+        else:
+            self.waiting_freeze = head["id"]
+
+    def say_frozen(self, number: int) -> None:
+        """Answer `freeze`."""
+        self.waiting_freeze = None
+        self.on_child()
+        alive = set(live_processes()) - {self.shell.pid}
+        state = self.shell.state
+        self.say({"id": number, "cwd": state.cwd, "script": state.script, "background": len(alive)})
+
+    def do_pause(self, head: protocol.Head, _body: bytes) -> None:
+        """Stop every other process, so that files stand still."""
+        for _ in range(3):
+            for pid in live_processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+        self.say({"id": head["id"]})
+
+    def do_resume(self, head: protocol.Head, _body: bytes) -> None:
+        """Let them go on."""
+        for pid in live_processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        self.say({"id": head["id"]})
+
+    # -- files -------------------------------------------------------------------------------------------------
+
+    def path(self, name: str) -> str:
+        """An absolute path; relative ones are the workdir's."""
+        return os.path.join(self.workdir, name)
+
+    def do_read(self, head: protocol.Head, _body: bytes) -> None:
+        """Read a regular file; a pipe or device would block the loop."""
+        fd = os.open(self.path(head["path"]), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb", closefd=True) if not _is_directory(fd) else _raise_directory(fd, head["path"]) as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(22, "not a regular file")
+            size = os.fstat(fd).st_size
+            if size > protocol.MAX_BODY:
+                raise OSError(27, f"a file of {size} bytes; the bound of one read is {protocol.MAX_BODY}")
+            self.say({"id": head["id"]}, file.read())
+
+    def do_write(self, head: protocol.Head, body: bytes) -> None:
+        """Write a regular file."""
+        path = self.path(head["path"])
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        with open(fd, "wb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(22, "not a regular file")
+            os.ftruncate(fd, 0)
+            file.write(body)
+        self.say({"id": head["id"]})
+
+    def do_put(self, head: protocol.Head, body: bytes) -> None:
+        """One piece of a tree."""
+        if head["begin"]:
+            target = self.path(head["target"])
+            os.makedirs(os.path.dirname(target.rstrip("/")), exist_ok=True)
+            self.unpacker = Unpacker(target)
+        elif self.unpacker:
+            self.unpacker.add(head["piece"], body)
+        self.say({"id": head["id"]})
+
+    def do_get(self, head: protocol.Head, _body: bytes) -> None:
+        """All pieces of a tree."""
+        for piece, data in pack(self.path(head["source"])):
+            self.say({"id": head["id"], "piece": piece, "more": True}, data)
+        self.say({"id": head["id"], "more": False})
+
+
+def _is_directory(fd: int) -> bool:
+    return stat.S_ISDIR(os.fstat(fd).st_mode)
+
+
+def _raise_directory(fd: int, path: str) -> Any:
+    os.close(fd)
+    raise IsADirectoryError(21, "Is a directory", path)
+
+
+def serve(sock: socket.socket, spec: dict[str, Any]) -> None:
+    """Run the loop for this sandbox."""
+    init = Init(sock, spec)
+    os.chdir("/")
+    init.say({"ready": True})
+    init.loop()
