@@ -45,9 +45,9 @@ class Turn:
     actor: str
     messages: tuple[Message, ...]
     step: Step
-    prompt_ids: NDArray[np.int32] = _NO_IDS
-    sampled_ids: NDArray[np.int32] = _NO_IDS
-    logprobs: NDArray[np.float32] = _NO_LOGPROBS
+    prompt_ids: NDArray[np.int32] = field(default_factory=lambda: _NO_IDS)
+    sampled_ids: NDArray[np.int32] = field(default_factory=lambda: _NO_IDS)
+    logprobs: NDArray[np.float32] = field(default_factory=lambda: _NO_LOGPROBS)
     versions: tuple[VersionRun, ...] = ()
     segment: int = 0
     position: int = 0
