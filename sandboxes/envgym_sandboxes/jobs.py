@@ -41,58 +41,59 @@ def _is_whiteout(info: os.stat_result) -> bool:
     return stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
 
 
-def fill(
-    layer: str,
-    steps: list[dict[str, Any]],
-    uid: int,
-    gid: int,
-    privileged: bool,
-) -> Answer:
-    """Build a layer from steps: {do: directory, opaque, file, whiteout or tree, path, ...}; "/" is its top."""
+def fill(layer: str, steps: list[dict[str, Any]], uid: int, gid: int) -> Answer:
+    """Build a layer from steps: {do: directory, file, link or tree, path, mode, own, ...}; "/" is its top."""
     for step in steps:
         path = layer + step["path"].rstrip("/")
-        mode = step.get("mode", 0o755)
-        if step["do"] == "whiteout":
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            os.mknod(path, stat.S_IFCHR, 0)
-        elif step["do"] == "file":
-            _make_directories(layer, os.path.dirname(step["path"]), uid, gid, step.get("own", True))
+        owner = (uid, gid) if step.get("own", True) else None
+        parent = step["path"] if step["do"] in ("directory", "tree") else os.path.dirname(step["path"])
+        _make_directories(layer, parent, owner)
+        if step["do"] == "link":
+            os.symlink(step["target"], path)
+            continue
+        if step["do"] == "tree":
+            _copy_tree(step["source"], path, owner, step.get("public", False), frozenset(step.get("skip", ())))
+            continue
+        if step["do"] == "file":
+            if os.path.lexists(path):
+                os.unlink(path)
             with open(path, "wb") as file:
                 file.write(step["content"].encode("utf-8", "surrogateescape"))
-            os.chmod(path, mode)
-            if step.get("own", True):
-                os.chown(path, uid, gid)
-        else:
-            _make_directories(layer, step["path"], uid, gid, step.get("own", True))
-            os.chmod(path, mode)
-            if step.get("opaque"):
-                os.setxattr(path, _attribute(privileged), b"y")
-            if step["do"] == "tree":
-                _copy_tree(step["source"], path, (uid, gid))
+            if owner:
+                os.chown(path, *owner)
+        os.chmod(path, step.get("mode", 0o755))
     return None, b""
 
 
-def _make_directories(layer: str, path: str, uid: int, gid: int, own: bool) -> None:
+def _make_directories(layer: str, path: str, owner: tuple[int, int] | None) -> None:
     at = layer
     for name in path.split("/"):
         at = f"{at}/{name}" if name else at
-        if not os.path.isdir(at):
+        if not os.path.isdir(at) or os.path.islink(at):
             os.mkdir(at, 0o755)
-            if own:
-                os.chown(at, uid, gid)
+            if owner:
+                os.chown(at, *owner)
 
 
-def _copy_tree(source: str, target: str, owner: tuple[int, int] | None) -> None:
-    """Copy a directory's content, metadata and links included; special files are left out."""
+def _copy_tree(
+    source: str, target: str, owner: tuple[int, int] | None, public: bool, skip: frozenset[str] = frozenset()
+) -> None:
+    """Copy a directory's content, times and links included; special files are left out.
+
+    Public: only what everybody may read. The order of the two calls at the end matters: a chown may clear modes.
+    """
     for entry in os.scandir(source):
         to = f"{target}/{entry.name}"
         info = entry.stat(follow_symlinks=False)
+        mode = stat.S_IMODE(info.st_mode) & 0o777
+        if entry.name in skip or (public and not entry.is_symlink() and not mode & 0o004):
+            continue
         if entry.is_symlink():
             os.symlink(os.readlink(entry.path), to)
         elif entry.is_dir(follow_symlinks=False):
             if not os.path.isdir(to):
                 os.mkdir(to)
-            _copy_tree(entry.path, to, owner)
+            _copy_tree(entry.path, to, owner, public)
         elif entry.is_file(follow_symlinks=False):
             shutil.copyfile(entry.path, to)
         else:
@@ -100,7 +101,7 @@ def _copy_tree(source: str, target: str, owner: tuple[int, int] | None) -> None:
         if owner:
             os.chown(to, *owner, follow_symlinks=False)
         if not entry.is_symlink():
-            os.chmod(to, stat.S_IMODE(info.st_mode) & 0o777)
+            os.chmod(to, mode)
             os.utime(to, ns=(info.st_atime_ns, info.st_mtime_ns))
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from envgym.sandbox import BackendReport
-from envgym.task import Tree, World
+from envgym.task import World
 from envgym_sandboxes import world as worlds
 from envgym_sandboxes.backend import Base, LayeredBackend
 from envgym_sandboxes.cgroups import controllers
@@ -50,6 +50,7 @@ class NamespaceBackend(LayeredBackend):
         super().__init__(root=root, images=images)
         self._privileged = _privileged()
         self._uid = _HOST_UID if self._privileged else 1000  # without root: as the zygote's own namespace sees it
+        self._binds: dict[str, asyncio.Task[str]] = {}
         self._shared: dict[tuple[str, ...], asyncio.Task[str]] = {}
 
     def settings(self) -> dict[str, Any]:
@@ -68,7 +69,7 @@ class NamespaceBackend(LayeredBackend):
         zygote = await self._zygote(())
         name = self.new_layer_name()
         await zygote.ask("layer", name=name, size=1 << 40, after=[])
-        ids = {"uid": self._uid, "gid": self._uid, "privileged": self._privileged}
+        ids = {"uid": self._uid, "gid": self._uid}
         try:
             await job(zygote, "fill", layer=f"{name}/u", steps=steps, **ids)
         except BaseException:
@@ -90,17 +91,28 @@ class NamespaceBackend(LayeredBackend):
         """See `LayeredBackend.make_base`."""
         image = worlds.image_root(world, self._images)
         host = world.image == "host"
-        binds = worlds.prefix_binds() if host else []
+        binds = worlds.host_binds() if host else []
         steps = worlds.host_steps(binds, world.network) if host else worlds.rootfs_steps()
-        lowest = await self._shared_layer("image", image, str(world.network), steps=steps)
-        trees = [await self._tree(tree, host) for tree in world.trees]
+        layers = [await self._shared_layer("image", image, str(world.network), steps=steps)]
+        layers += [
+            await self._shared_layer("tree", tree.source, tree.target, steps=worlds.tree_steps(tree))
+            for tree in world.trees
+        ]
         top = await self._layer(worlds.files_steps(world, binds))
-        lowers = tuple(f"{layer}/u" for layer in (top, *reversed(trees), lowest)) + (image,)
-        spec = {"binds": binds, "env": worlds.default_env(world), "python": None if host else ["python3"]}
+        lowers = tuple(f"{layer}/u" for layer in (top, *reversed(layers))) + (() if host else (image,))
+        prepared = [(await self._bind(path), path) for path in binds]
+        spec = {"binds": prepared, "env": worlds.default_env(world), "python": None if host else ["python3"]}
         return Base(lowers, (top,), spec)
 
-    async def _tree(self, tree: Tree, host: bool) -> str:
-        return await self._shared_layer("tree", tree.source, tree.target, str(host), steps=worlds.tree_steps(tree, host))
+    async def _bind(self, path: str) -> str:
+        if path not in self._binds:
+            name = f"b{len(self._binds)}"
+            self._binds[path] = asyncio.create_task(self._make_bind(path, name))
+        return await asyncio.shield(self._binds[path])
+
+    async def _make_bind(self, path: str, name: str) -> str:
+        await (await self._zygote(())).ask("bind", path=path, name=name)
+        return name
 
     def spec(self, base: Base, frozen: Frozen, upper: str) -> dict[str, Any]:
         """See `LayeredBackend.spec`."""

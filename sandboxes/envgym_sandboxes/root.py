@@ -67,8 +67,8 @@ def _mount_root(spec: dict[str, Any]) -> None:
         syscalls.MS_NOSUID | syscalls.MS_NOEXEC,
         "newinstance,ptmxmode=0666,mode=0620",
     )
-    for path in spec["binds"]:
-        syscalls.bind(path, "root" + path, read_only=True)
+    for source, target in spec["binds"]:  # made read-only once, by the zygote
+        syscalls.bind(source, "root" + target)
     syscalls.pivot_root("root")
 
 

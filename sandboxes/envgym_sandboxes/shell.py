@@ -40,7 +40,7 @@ _DRIVER = (
     "builtin printf '%s\\0' \"$PWD\"; }} >&{s} 2>/dev/null; "
     "done"
 )
-_FIELDS = 6  # status, shopt, variables, functions, the rest, directory
+_STATE_FIELDS = 5  # shopt, variables, functions, the rest, directory
 _SKIP = ("__envgym_r", "__envgym_s")
 
 
@@ -86,7 +86,8 @@ class Shell:
         self.pid = 0
         self.running: Running | None = None
         self.fds: dict[str, int] = {}
-        self._status = bytearray()
+        self._unread = b""
+        self._fields: list[bytes] = []
         self.settled = True
 
     def start(self) -> None:
@@ -118,7 +119,7 @@ class Shell:
         child.returncode = 0  # the event loop reaps it
         kill_first(child.pid)
         self.pid = child.pid
-        self.settled = True
+        self._unread, self._fields, self.settled = b"", [], True
         self.fds = {"status": status_r, "out": out_r, "err": err_r, "trigger": trigger_w}
         self.fds |= {"command": theirs["c"], "stdin": theirs["i"]}
 
@@ -126,8 +127,6 @@ class Shell:
         """Give bash a command; the caller's event loop then watches `status`, `out` and `err`."""
         self.discard()
         self.running = running
-        self._status.clear()
-        self.settled = False
         _replace(self.fds["command"], command + b"\0")
         if stdin:
             _replace(self.fds["stdin"], stdin)
@@ -136,16 +135,26 @@ class Shell:
     def read_status(self) -> int | None:
         """Take what the shell said; its exit status once that is known, while the command counts as running."""
         try:
-            self._status += os.read(self.fds["status"], 1 << 20)
+            self._unread += os.read(self.fds["status"], 1 << 20)
         except BlockingIOError:
             return None
-        fields = bytes(self._status).split(b"\0")
-        if len(fields) > _FIELDS and not self.settled:
-            self.state = _state(fields[1:_FIELDS])
-            self.settled = True
-        if self.running is None or len(fields) < 2:
-            return None
-        return int(fields[0])
+        *fields, rest = self._unread.split(b"\0")
+        self._fields += fields
+        self._unread = rest
+        code = None
+        # Records come one after the other: a status, then the state, which may still be on its way when the next
+        # command is given.
+        while self._fields:
+            if self.settled:
+                code = int(self._fields.pop(0))
+                self.settled = False
+            elif len(self._fields) >= _STATE_FIELDS:
+                self.state = _state(self._fields[:_STATE_FIELDS])
+                del self._fields[:_STATE_FIELDS]
+                self.settled = True
+            else:
+                break
+        return code
 
     def collect(self) -> None:
         """Read both outputs until they are empty: all that the foreground wrote is there by then."""

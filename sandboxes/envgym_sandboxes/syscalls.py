@@ -45,6 +45,7 @@ PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
+_SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000
 _ST_RELATIME = 4096
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
@@ -89,14 +90,17 @@ def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -
 
 
 def bind(source: str, target: str, *, read_only: bool = False) -> None:
-    """Make `source` appear at `target`, without set-uid and, for read-only ones, without devices."""
+    """Make `source`, with all that is mounted below it, appear at `target`."""
     mount(source, target, "", MS_BIND | MS_REC)
     if not read_only:
         return
+    attributes = struct.pack("QQQQ", MS_RDONLY | MS_NOSUID | MS_NODEV, 0, 0, 0)  # these have the same values there
+    arguments = (ctypes.c_int(_AT_FDCWD), target.encode(), ctypes.c_uint(_AT_RECURSIVE), attributes, 32)
+    if int(_LIBC.syscall(ctypes.c_long(_SYS_MOUNT_SETATTR), *arguments)) == 0:
+        return
+    # Before Linux 5.12. A less privileged mount namespace may add restrictions but not drop those that are there.
     have = os.statvfs(target).f_flag
-    # A less privileged mount namespace may add restrictions but not drop those that are there.
-    keep = have & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME)
-    keep |= MS_RELATIME if have & _ST_RELATIME else 0
+    keep = have & (MS_NOEXEC | MS_NOATIME) | (MS_RELATIME if have & _ST_RELATIME else 0)
     mount("", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | keep)
 
 

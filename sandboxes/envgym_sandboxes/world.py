@@ -1,52 +1,29 @@
 """How a `World` becomes layers: image, masks, trees, files. Pure: it computes steps, `jobs.fill` carries them out.
 
-The host as an image is an allow list: programs, libraries and configuration of the host can be read, everything
-else (homes, /run, /tmp, other people's data, secrets in /etc and /var) does not exist inside.
+The host as an image is an allow list: its programs and libraries are shown read-only, of /etc a copy of what everybody
+may read; everything else (homes, /run, /var, /tmp, other people's data) does not exist inside.
 """
 
 import os
 import posixpath
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from envgym.task import Tree, World
 
-__all__ = ["check_world", "default_env", "files_steps", "host_steps", "image_root", "prefix_binds", "rootfs_steps"]
+__all__ = ["check_world", "default_env", "files_steps", "host_binds", "host_steps", "image_root", "rootfs_steps"]
 
 Step = dict[str, Any]
 HOME = "/home/agent"
-_SHOWN = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "etc", "opt", "nix", "var")
-_EMPTY = ("boot", "dev", "home", "media", "mnt", "proc", "root", "run", "srv", "sys")
-_SECRET_FILES = (
-    "/etc/shadow",
-    "/etc/shadow-",
-    "/etc/gshadow",
-    "/etc/gshadow-",
-    "/etc/sudoers",
-    "/etc/krb5.keytab",
-    "/etc/pip.conf",
-    "/etc/netrc",
-    "/etc/environment",
+_PROGRAMS = ("usr", "opt", "nix", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_EMPTY = ("boot", "dev", "etc", "home", "media", "mnt", "proc", "root", "run", "srv", "sys", "var")
+_SECRET = (
+    *("NetworkManager", "docker", "environment", "gshadow", "gshadow-", "krb5.keytab", "kubernetes", "netrc"),
+    *("pip.conf", "shadow", "shadow-", "ssh", "sudoers", "sudoers.d", "wireguard", "group", "passwd"),
 )
-_SECRET_DIRECTORIES = (
-    "/etc/ssh",
-    "/etc/ssl/private",
-    "/etc/sudoers.d",
-    "/etc/docker",
-    "/etc/kubernetes",
-    "/etc/NetworkManager",
-    "/etc/wireguard",
-    "/var/log",
-    "/var/spool",
-    "/var/mail",
-    "/var/backups",
-    "/var/lib/docker",
-    "/var/lib/containerd",
-    "/var/lib/containers",
-    "/var/lib/kubelet",
-    "/var/lib/cloud",
-)
+"""Names in /etc that are never copied; files that not everybody may read are not either."""
 _PASSWD = (
     "root:x:0:0:root:/root:/bin/bash\n"
     f"agent:x:1000:1000::{HOME}:/bin/bash\n"
@@ -94,52 +71,33 @@ def image_root(world: World, images: Mapping[str, str]) -> str:
     return path
 
 
-def prefix_binds() -> list[str]:
-    """The interpreter's directories that the host image would hide; they are shown read-only at their own path."""
-    root = os.stat("/").st_dev
-    binds = [f"/{name}" for name in ("usr", "opt", "nix", "lib", "lib64", "bin", "sbin") if _is_mount(f"/{name}", root)]
+def host_binds() -> list[str]:
+    """The host's directories that are shown read-only at their own path: programs, and this interpreter."""
+    binds = [path for path in (f"/{name}" for name in _PROGRAMS) if os.path.isdir(path) and not os.path.islink(path)]
     for prefix in (sys.base_prefix, sys.prefix):
         path = os.path.realpath(prefix)
-        top = path.split("/")[1]
-        shown = top in _SHOWN and top != "var" and os.stat(path).st_dev == root
-        if not shown and not any(path == bind or path.startswith(bind + "/") for bind in binds):
+        if not any(path == bind or path.startswith(bind + "/") for bind in binds):
             binds.append(path)
     return binds
 
 
-def _is_mount(path: str, root: int) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path) and os.stat(path).st_dev != root
-
-
 def host_steps(binds: list[str], network: bool) -> list[Step]:
-    """The layer that hides the host's private parts."""
-    needed = {bind.split("/")[1] for bind in binds}
-    steps: list[Step] = []
-    for name in sorted({*os.listdir("/"), *_EMPTY}):
-        if name in _EMPTY or (name in needed and name not in _SHOWN):
-            steps.append({"do": "directory", "path": f"/{name}", "opaque": True, "own": False})
-        elif name not in _SHOWN and name != "tmp":
-            steps.append({"do": "whiteout", "path": f"/{name}"})
-    for path in _SECRET_FILES:
-        if os.path.lexists(path):
-            steps.append({"do": "whiteout", "path": path})
-    for path in _SECRET_DIRECTORIES:
-        if os.path.isdir(path) and not os.path.islink(path):
-            steps.append({"do": "directory", "path": path, "opaque": True, "own": False})
-    for path in ("/tmp", "/var/tmp"):
-        steps.append({"do": "directory", "path": path, "opaque": True, "mode": 0o1777, "own": False})
-    for path, content in (("/etc/passwd", _PASSWD), ("/etc/group", _GROUP), ("/etc/hostname", "envgym\n")):
-        steps.append({"do": "file", "path": path, "content": content, "mode": 0o644, "own": False})
-    if network:
-        with open("/etc/resolv.conf") as file:
-            content = file.read()
-        steps.append({"do": "file", "path": "/etc/resolv.conf", "content": content, "mode": 0o644, "own": False})
-    else:
-        hosts = "127.0.0.1 localhost envgym\n::1 localhost\n"
-        steps.append({"do": "file", "path": "/etc/hosts", "content": hosts, "mode": 0o644, "own": False})
-    steps.append({"do": "directory", "path": HOME})
+    """The lowest layer of worlds that stand on the host."""
+    steps: list[Step] = [{"do": "directory", "path": f"/{name}", "own": False} for name in _EMPTY]
     steps += [{"do": "directory", "path": bind, "own": False} for bind in binds]
-    return steps
+    for path in (f"/{name}" for name in _PROGRAMS):
+        if os.path.islink(path):  # /bin -> usr/bin
+            steps.append({"do": "link", "path": path, "target": os.readlink(path)})
+    for path in ("/tmp", "/var/tmp"):
+        steps.append({"do": "directory", "path": path, "mode": 0o1777, "own": False})
+    steps.append({"do": "tree", "source": "/etc", "path": "/etc", "own": False, "public": True, "skip": _SECRET})
+    texts = {"/etc/passwd": _PASSWD, "/etc/group": _GROUP, "/etc/hostname": "envgym\n"}
+    texts["/etc/hosts"] = "127.0.0.1 localhost envgym\n::1 localhost\n"
+    if network:
+        texts["/etc/resolv.conf"] = Path("/etc/resolv.conf").read_text()
+    for path, text in texts.items():
+        steps.append({"do": "file", "path": path, "content": text, "mode": 0o644, "own": False})
+    return [*steps, {"do": "directory", "path": HOME}]
 
 
 def rootfs_steps() -> list[Step]:
@@ -149,16 +107,14 @@ def rootfs_steps() -> list[Step]:
     return [*steps, {"do": "directory", "path": HOME}]
 
 
-def tree_steps(tree: Tree, host: bool) -> list[Step]:
-    """One tree as a layer. Over the host it stands alone; over a root file system it is merged with what is there."""
-    return [{"do": "tree", "source": tree.source, "path": tree.target, "opaque": host and tree.target != "/"}]
+def tree_steps(tree: Tree) -> list[Step]:
+    """One tree as a layer."""
+    return [{"do": "tree", "source": tree.source, "path": tree.target}]
 
 
 def files_steps(world: World, binds: list[str]) -> list[Step]:
     """The top layer of a world: its workdir, its files, and the places where something is mounted."""
-    inside_tree = any(f"{world.workdir}/".startswith(f"{tree.target.rstrip('/')}/") for tree in world.trees)
-    opaque = world.image == "host" and not inside_tree and world.workdir not in ("/", "/tmp", HOME)
-    steps: list[Step] = [{"do": "directory", "path": world.workdir, "opaque": opaque}] if world.workdir != "/" else []
+    steps: list[Step] = [{"do": "directory", "path": world.workdir}] if world.workdir != "/" else []
     steps += [{"do": "directory", "path": bind, "own": False} for bind in binds if _covered(bind, world)]
     for path, content in sorted(world.files.items()):
         steps.append({"do": "file", "path": path, "content": content, "mode": 0o644})

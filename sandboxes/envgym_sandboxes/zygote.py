@@ -135,6 +135,11 @@ class Zygote:
             os.mkdir(f"{name}/{part}", 0o755)
             os.chown(f"{name}/{part}", self.settings["uid"], self.settings["gid"])
 
+    def do_bind(self, head: protocol.Head, _fds: list[int]) -> None:
+        """Prepare a directory of the host to be shown read-only."""
+        os.mkdir(head["name"])
+        syscalls.bind(head["path"], head["name"], read_only=True)
+
     def do_drop(self, head: protocol.Head, _fds: list[int]) -> None:
         """Remove layers."""
         for name in head["names"]:
