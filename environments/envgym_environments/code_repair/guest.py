@@ -15,6 +15,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Generator
 from types import CodeType, FrameType, TracebackType
@@ -142,6 +143,7 @@ class Recorder:
         self._worst, self._error, self._frames = "", "", []
         self.write("start", item.nodeid)
         random.seed(0)
+        began = time.perf_counter()
         if self._tracer:
             self._tracer.start()
         if self._deadline_s:
@@ -154,7 +156,7 @@ class Recorder:
             if self._tracer:
                 self.send_lines("lines", self._tracer.stop())
             self.count += 1
-            self.write("end", self._worst or "error", self._error, self._frames)
+            self.write("end", self._worst or "error", self._error, self._frames, time.perf_counter() - began)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

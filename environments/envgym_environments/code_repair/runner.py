@@ -75,6 +75,7 @@ class TestReport:
     exit_code: of the process; None when the deadline killed it.
     doubt: why the results are not confirmed ("" when they are): killed, crashed, cut, or contradicting the
         exit code.
+    seconds: id -> how long it took; not repeatable.
     running: the test that was running when the process ended early, if any.
     """
 
@@ -91,6 +92,7 @@ class TestReport:
     out_of_memory: bool = False
     doubt: str = ""
     running: str | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
     wall_s: float = 0.0
     stderr: str = ""
 
@@ -120,6 +122,7 @@ class _Events:
     lines: dict[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     import_lines: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     collect: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
     running: str | None = None
     done: tuple[int, int] | None = None
     foreign: int = 0
@@ -130,8 +133,8 @@ class _Events:
         if kind == "start":
             self.running = event[1]
         elif kind == "end" and self.running is not None:
-            name, (_, outcome, error, frames) = self.running, event
-            self.outcomes[name] = outcome
+            name, (_, outcome, error, frames, seconds) = self.running, event
+            self.outcomes[name], self.seconds[name] = outcome, seconds
             if outcome in ("failed", "error"):
                 self.errors[name] = error
                 self.frames[name] = tuple((file, line) for file, line in frames)
@@ -206,6 +209,7 @@ def _report(result: ExecResult, events: _Events, selection: Sequence[str] | None
         out_of_memory=result.out_of_memory,
         doubt=doubt,
         running=events.running,
+        seconds=events.seconds,
         wall_s=result.wall_s,
         stderr=result.stderr.decode("utf-8", "replace")[-2000:],
     )

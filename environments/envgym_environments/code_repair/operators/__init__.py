@@ -1,0 +1,22 @@
+"""Bug operators on the syntax tree: small, realistic mistakes, each at exactly one place.
+
+`candidates` is deterministic; choosing among them is the factory's work. Nothing here runs code.
+"""
+
+from collections.abc import Sequence
+
+from envgym_environments.code_repair.operators import logic, names, statements, values
+from envgym_environments.code_repair.operators.site import Edit, Mutation, Operator, Site, apply, find
+
+__all__ = ["OPERATORS", "Edit", "Mutation", "Operator", "Site", "apply", "candidates"]
+
+OPERATORS: tuple[Operator, ...] = (*logic.OPERATORS, *values.OPERATORS, *names.OPERATORS, *statements.OPERATORS)
+"""Every operator, in the order that decides between two that propose the same edit."""
+
+
+def candidates(source: str, *, operators: Sequence[Operator] = OPERATORS) -> list[Mutation]:
+    """Every single-place bug that the operators can make in the functions of `source`, in text order.
+
+    Each changes the syntax tree and still parses. Raises ValueError when `source` is not Python.
+    """
+    return find(source, operators)
