@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from envgym.env import Env, Playable, Replaying
 from envgym.errors import SandboxUnavailable
+from envgym.gymnasium_plugin import announce, gymnasium_id
 from envgym.sandbox import BackendReport, SandboxBackend
 from envgym.task import Task, TaskSet
 
@@ -55,6 +56,8 @@ def register(group: Group, name: str, thing: Any) -> None:
     if name in names(group) and _registered[group].get(name) is not thing:
         raise ValueError(f"{group[:-1]} {name!r} is already registered; choose another name or unregister it first")
     _registered[group][name] = thing
+    if group == "environments":
+        announce(name)
 
 
 def unregister(group: Group, name: str) -> None:
@@ -101,21 +104,23 @@ def spec(name: str) -> EnvSpec:
     return found
 
 
-def make(name: str, task: Task | int = 0, *, backend: SandboxBackend | None = None, **options: Any) -> Env:
-    """An environment by name: ``make("guess")``, ``make("code-repair", 3, backend=backend, tools="full")``.
+def make(
+    name: str | EnvSpec, task: Task | int = 0, *, backend: SandboxBackend | None = None, **options: Any
+) -> Env:
+    """An environment by name or spec: ``make("guess")``, ``make("code-repair", 3, backend=backend, tools="full")``.
 
     `task` is a Task or an index into the spec's task set (then `options` it names for tasks are refused: pass
     a Task for anything else than the default set). A `Playable` is wrapped by `Replaying`. Raises ValueError
     when the environment needs a sandbox and none is given.
     """
-    found = spec(name)
+    found = spec(name) if isinstance(name, str) else name
     if isinstance(task, int):
         task = found.tasks()[task]
     chosen = {**found.defaults, **options}
     if found.sandbox:
         if backend is None:
             raise ValueError(
-                f"environment {name!r} acts in a sandbox: pass backend=, such as "
+                f"environment {found.name!r} acts in a sandbox: pass backend=, such as "
                 "`async with make_backend('auto') as backend`"
             )
         chosen["backend"] = backend
@@ -161,8 +166,3 @@ def make_backend(name: str = "auto", **options: Any) -> SandboxBackend:
         + " | ".join(said)
         + ". For code you trust, name 'local' yourself."
     )
-
-
-def gymnasium_id(name: str) -> str:
-    """The Gymnasium id of an environment: "code-repair" -> "envgym/CodeRepair-v0"."""
-    return "envgym/" + "".join(part.capitalize() for part in name.split("-")) + "-v0"
