@@ -1,0 +1,119 @@
+"""What one step of the loop learns from: groups of episodes that teach, with their credit as rows.
+
+Groups whose members all did the same carry no signal; new tasks are drawn in their place. Every episode played is
+kept for the metrics, also those that do not train.
+"""
+
+from dataclasses import dataclass, field
+from math import ceil
+
+import numpy as np
+
+from envgym.credit import Scheme, group_relative, turn_relative, zero_variance
+from envgym.episode import Episode, Group
+from envgym.policy import AgentFactory
+from envgym_agents.learn.config import Reinforce
+from envgym_agents.learn.evaluate import succeeded
+from envgym_agents.learn.pack import Row, rows_of
+from envgym_agents.learn.play import Arena, TaskOrder, seed_of
+
+__all__ = ["Collected", "collect", "credited", "metrics", "scheme_of"]
+
+
+@dataclass(slots=True)
+class Collected:
+    """What one step played: the groups that teach, every episode, and how many groups were played."""
+
+    groups: list[Group] = field(default_factory=list)
+    episodes: list[Episode] = field(default_factory=list)
+    played: int = 0
+
+
+async def collect(
+    arena: Arena, order: TaskOrder, make_agent: AgentFactory, config: Reinforce, *, seed: int, step: int
+) -> Collected:
+    """Play groups until `config.tasks` of them teach, or the bound on oversampling is reached.
+
+    The size of each wave depends on what earlier waves gave, never on timing.
+    """
+    found, bound = Collected(), int(config.tasks * config.oversample)
+    while len(found.groups) < config.tasks and found.played < bound:
+        teaching = max(len(found.groups) / found.played, 0.25) if found.played else 1.0
+        wave = min(ceil((config.tasks - len(found.groups)) / teaching), bound - found.played)
+        numbers = range(found.played, found.played + wave)
+        tasks = order.draw(wave)
+        jobs = (
+            arena.job(
+                task,
+                make_agent,
+                seed=seed_of(seed, 5, step, number, member),
+                episode_id=f"{_slot(step, number)}{member:03d}",
+            )
+            for number, task in zip(numbers, tasks, strict=True)
+            for member in range(config.group)
+        )
+        episodes = await arena.play(jobs)
+        for number, task in zip(numbers, tasks, strict=True):
+            group = Group(task.id, tuple(e for e in episodes if e.id.startswith(_slot(step, number))))
+            if not zero_variance(group):
+                found.groups.append(group)
+        found.episodes += episodes
+        found.played += wave
+    return found
+
+
+def _slot(step: int, number: int) -> str:
+    return f"s{step:05d}-g{number:03d}-"
+
+
+def scheme_of(config: Reinforce) -> Scheme:
+    """The credit scheme that the configuration names."""
+    if config.credit == "turn":
+        return turn_relative(
+            gamma=config.gamma, baseline=config.baseline, scale=config.scale, weight=config.turn_weight
+        )
+    return group_relative(gamma=config.gamma, baseline=config.baseline, scale=config.scale)
+
+
+def credited(group: Group, scheme: Scheme, config: Reinforce) -> list[Row]:
+    """The rows of a group's episodes with their credit; an episode whose world failed gives none.
+
+    Weights sum to 1 per episode, or to its sampled tokens with ``token_share="token"``.
+    """
+    rows = []
+    for episode, credit in zip(group, scheme(group), strict=True):
+        if episode.failure is None:
+            share = 1.0 if config.token_share == "episode" else float(episode.sampled_tokens)
+            rows += [row.weighted(share) for row in rows_of(episode, credit, history=group.path(episode))]
+    return rows
+
+
+def metrics(found: Collected) -> dict[str, float]:
+    """Means per scored episode of everything a step played, the groups that did not teach included."""
+    scored = [episode for episode in found.episodes if episode.failure is None]
+    means = {
+        "groups": float(found.played),
+        "zero_variance": 1.0 - len(found.groups) / max(found.played, 1),
+        "failures": float(len(found.episodes) - len(scored)),
+        "episodes": float(len(scored)),
+    }
+    if not scored:
+        return means
+    per_episode = [_measure(episode) for episode in scored]
+    names = sorted({name for values in per_episode for name in values})
+    return means | {name: float(np.mean([values.get(name, 0.0) for values in per_episode])) for name in names}
+
+
+def _measure(episode: Episode) -> dict[str, float]:
+    values = {
+        "success": float(succeeded(episode)),
+        "reward": episode.reward or 0.0,
+        "turns": float(len(episode.turns)),
+        "sampled_tokens": float(episode.sampled_tokens),
+        "tokens": float(episode.sampled_tokens + sum(len(turn.prompt_ids) for turn in episode.turns)),
+        "wall_s": episode.wall_s,
+    }
+    for turn in episode.turns:
+        for name, value in turn.step.cost.items():
+            values[f"cost_{name}"] = values.get(f"cost_{name}", 0.0) + value
+    return values

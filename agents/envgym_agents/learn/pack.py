@@ -1,0 +1,299 @@
+"""Episodes become tensors: one row per context window, sampled positions kept apart from everything else.
+
+A `Row` is one segment of one episode with the places that were sampled in it; a `Batch` is rows as tensors. Two
+layouts give the same loss: *padded* (rows side by side, padding on the right, where a causal model cannot see
+it) and *shared* (the rows of one task as a tree, every common prefix computed once). No model is run here.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from envgym.episode import Episode, Turn
+
+__all__ = ["Batch", "Row", "batches", "padded", "rows_of", "shared"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One context window of one episode; K of its L ids were sampled.
+
+    key: rows with equal keys probably share a prefix (the task id).
+    ids [L] int32; at [K] where the sampled ids are in it; logprobs [K] as sampled; credit [K]; weights [K], the
+    share of each token in the loss (an episode's sum to the same whatever its length and rows).
+    allowed: per sampled token the ids it was restricted to, or None.
+    """
+
+    episode: str
+    key: str
+    ids: NDArray[np.int32]
+    at: NDArray[np.int32]
+    logprobs: NDArray[np.float32]
+    credit: NDArray[np.float32]
+    weights: NDArray[np.float32]
+    allowed: tuple[tuple[int, ...] | None, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.at) and self.at[0] < 1:
+            raise ValueError(
+                f"episode {self.episode}: a token was sampled at position 0, with nothing before it to condition on"
+            )
+
+    def weighted(self, factor: float) -> "Row":
+        """This row with its weights multiplied."""
+        return replace(self, weights=self.weights * np.float32(factor))
+
+
+def rows_of(episode: Episode, credit: NDArray[np.float32], *, history: Sequence[Turn] | None = None) -> list[Row]:
+    """The rows of one episode, one per segment in which it sampled; its weights sum to 1.
+
+    credit: one value per token that the episode's own turns sampled, in order. history: for a forked episode,
+    `Group.path(episode)`; the ancestors' tokens are context and do not train again.
+
+    Raises ValueError when the number of credits is not the number of sampled tokens.
+    """
+    turns = tuple(history) if history is not None else episode.turns
+    own_from = len(turns) - len(episode.turns)
+    if len(credit) != episode.sampled_tokens:
+        raise ValueError(
+            f"episode {episode.id}: {len(credit)} credits for {episode.sampled_tokens} sampled tokens; "
+            "a credit scheme gives one float per sampled token"
+        )
+    if not len(credit):
+        return []
+    segments: dict[int, list[tuple[Turn, bool]]] = {}
+    for index, turn in enumerate(turns):
+        segments.setdefault(turn.segment, []).append((turn, index >= own_from))
+    rows, start = [], 0
+    for members in segments.values():
+        count = sum(len(turn.sampled_ids) for turn, own in members if own)
+        if count:
+            rows.append(_row(episode, members, credit[start : start + count], 1.0 / len(credit)))
+        start += count
+    return rows
+
+
+def _row(episode: Episode, members: list[tuple[Turn, bool]], credit: NDArray[np.float32], weight: float) -> Row:
+    pieces: list[NDArray[np.int32]] = []
+    at: list[int] = []
+    logprobs: list[NDArray[np.float32]] = []
+    allowed: list[tuple[int, ...] | None] = []
+    length = 0
+    for turn, own in members:
+        pieces += [turn.prompt_ids, turn.sampled_ids]
+        length += len(turn.prompt_ids)
+        if own and len(turn.sampled_ids):
+            at += range(length, length + len(turn.sampled_ids))
+            logprobs.append(turn.logprobs)
+            allowed += [turn.allowed, *[None] * (len(turn.sampled_ids) - 1)]
+        length += len(turn.sampled_ids)
+    return Row(
+        episode=episode.id,
+        key=episode.task_id,
+        ids=np.concatenate(pieces)[: at[-1] + 1],
+        at=np.array(at, np.int32),
+        logprobs=np.concatenate(logprobs),
+        credit=np.asarray(credit, np.float32),
+        weights=np.full(len(at), weight, np.float32),
+        allowed=tuple(allowed),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Rows as tensors.
+
+    ids [B, L] int64. positions [B, L] int64 and mask [B, 1, L, L] float (0 may look, -inf may not) exist in the
+    shared layout only; without them, attention is plain causal.
+    where [K]: index into the flattened [B*L] of the position that predicts each sampled token; targets [K];
+    logprobs, credit, weights [K] float32. The first `restricted` of the K tokens were drawn from subsets of
+    `vocabulary` [U] ids: open_RU [R, U] says which, `slots` [R] where the target is in it.
+    """
+
+    ids: Tensor
+    positions: Tensor | None
+    mask: Tensor | None
+    where: Tensor
+    targets: Tensor
+    logprobs: Tensor
+    credit: Tensor
+    weights: Tensor
+    restricted: int
+    vocabulary: Tensor
+    open_RU: Tensor
+    slots: Tensor
+
+    @property
+    def tokens(self) -> int:
+        """How many positions the model computes, padding included."""
+        return int(self.ids.numel())
+
+
+def padded(rows: Sequence[Row], device: str = "cpu") -> Batch:
+    """Rows side by side, filled up on the right. The last id of a row predicts nothing and is left out."""
+    inputs = [row.ids[:-1] for row in rows]
+    length = max(map(len, inputs))
+    ids = np.zeros((len(rows), length), np.int64)
+    for number, piece in enumerate(inputs):
+        ids[number, : len(piece)] = piece
+    where = [number * length + row.at.astype(np.int64) - 1 for number, row in enumerate(rows)]
+    return _batch(rows, torch.from_numpy(ids), None, None, where, device)
+
+
+def shared(rows: Sequence[Row], device: str = "cpu") -> Batch:
+    """Rows as one tree of tokens (B = 1): a common prefix appears once, each token sees only its ancestors.
+
+    Sorted rows share their longest prefix with a neighbour, so one pass builds the tree.
+    """
+    ids, depth, paths = _tree(rows)
+    size = len(ids)
+    mask = np.full((size, size), -np.inf, np.float32)
+    done = 0
+    for path in sorted(paths, key=lambda path: int(path[-1])):
+        new = path[path >= done]
+        if len(new):
+            old = len(path) - len(new)
+            mask[done : done + len(new), path[:old]] = 0.0
+            mask[done : done + len(new), done : done + len(new)] = np.triu(
+                np.full((len(new), len(new)), -np.inf, np.float32), 1
+            )
+            done += len(new)
+    where = [path[row.at - 1].astype(np.int64) for row, path in zip(rows, paths, strict=True)]
+    return _batch(
+        rows,
+        torch.from_numpy(ids)[None],
+        torch.from_numpy(depth)[None],
+        torch.from_numpy(mask)[None, None],
+        where,
+        device,
+    )
+
+
+def _tree(rows: Sequence[Row]) -> tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[np.int64]]]:
+    """Node ids [N], node depths [N], and for each row the nodes of its inputs, root first."""
+    paths: list[NDArray[np.int64]] = [np.zeros(0, np.int64)] * len(rows)
+    ids: list[NDArray[np.int32]] = []
+    depth: list[NDArray[np.int64]] = []
+    size = 0
+    before, before_path = np.zeros(0, np.int32), np.zeros(0, np.int64)
+    for index in sorted(range(len(rows)), key=lambda index: rows[index].ids[:-1].tobytes()):
+        row = rows[index].ids[:-1]
+        common = _common(before, row)
+        new = len(row) - common
+        path = np.concatenate([before_path[:common], np.arange(size, size + new)])
+        ids.append(row[common:])
+        depth.append(np.arange(common, len(row)))
+        size += new
+        paths[index] = path
+        before, before_path = row, path
+    return np.concatenate(ids).astype(np.int64), np.concatenate(depth), paths
+
+
+def _common(a: NDArray[np.int32], b: NDArray[np.int32]) -> int:
+    shortest = min(len(a), len(b))
+    different = np.flatnonzero(a[:shortest] != b[:shortest])
+    return int(different[0]) if len(different) else shortest
+
+
+def _batch(
+    rows: Sequence[Row],
+    ids: Tensor,
+    positions: Tensor | None,
+    mask: Tensor | None,
+    where: Sequence[NDArray[np.int64]],
+    device: str,
+) -> Batch:
+    allowed = [choice for row in rows for choice in row.allowed]
+    order = np.argsort([choice is None for choice in allowed], kind="stable")  # restricted ones first
+    restricted = sum(choice is not None for choice in allowed)
+    targets = np.concatenate([row.ids[row.at] for row in rows]).astype(np.int64)[order]
+
+    def gather(pieces: Iterable[NDArray[np.generic]]) -> Tensor:
+        return torch.from_numpy(np.concatenate(list(pieces))[order]).to(device)
+
+    vocabulary, open_RU, slots = _choices([allowed[i] or () for i in order[:restricted]], targets[:restricted])
+    return Batch(
+        ids=ids.to(device),
+        positions=None if positions is None else positions.to(device),
+        mask=None if mask is None else mask.to(device),
+        where=gather(where),
+        targets=torch.from_numpy(targets).to(device),
+        logprobs=gather(row.logprobs for row in rows),
+        credit=gather(row.credit for row in rows),
+        weights=gather(row.weights for row in rows),
+        restricted=restricted,
+        vocabulary=torch.from_numpy(vocabulary).to(device),
+        open_RU=torch.from_numpy(open_RU).to(device),
+        slots=torch.from_numpy(slots).to(device),
+    )
+
+
+def _choices(
+    allowed: Sequence[tuple[int, ...]], targets: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+    """The union of the allowed sets, which of it each token could be, and where each target is in it."""
+    flat = np.array([token for choice in allowed for token in choice], np.int64)
+    owner = np.repeat(np.arange(len(allowed)), [len(choice) for choice in allowed])
+    vocabulary, column = np.unique(flat, return_inverse=True)
+    open_RU = np.zeros((len(allowed), len(vocabulary)), np.bool_)
+    open_RU[owner, column] = True
+    slots = np.searchsorted(vocabulary, targets)
+    for index, (slot, target) in enumerate(zip(slots, targets, strict=True)):
+        if slot >= len(vocabulary) or vocabulary[slot] != target or not open_RU[index, slot]:
+            raise ValueError(f"token {target} was sampled although only {allowed[index][:8]}... were allowed")
+    return vocabulary, open_RU, slots.astype(np.int64)
+
+
+def batches(rows: Sequence[Row], *, max_tokens: int, share_prefixes: bool, device: str = "cpu") -> list[Batch]:
+    """Cut rows into batches of at most `max_tokens` computed positions (a single longer row goes alone).
+
+    With `share_prefixes`, the rows of one key become a tree where that is less work than rows side by side.
+    The order is a function of the rows alone.
+    """
+    alone: list[Row] = []
+    trees: list[Batch] = []
+    for members in _by_key(rows) if share_prefixes else ():
+        for part in _parts(members, max_tokens):
+            if _tree_pays(part):
+                trees.append(shared(part, device))
+            else:
+                alone += part
+    if not share_prefixes:
+        alone = list(rows)
+    alone.sort(key=lambda row: (len(row.ids), row.episode))
+    return [*(padded(part, device) for part in _parts(alone, max_tokens)), *trees]
+
+
+def _by_key(rows: Sequence[Row]) -> list[list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.key, []).append(row)
+    return list(found.values())
+
+
+def _parts(rows: Sequence[Row], max_tokens: int) -> list[list[Row]]:
+    parts: list[list[Row]] = []
+    longest = 0
+    for row in rows:
+        longest = max(longest, len(row.ids))
+        if not parts or longest * (len(parts[-1]) + 1) > max_tokens:
+            parts.append([])
+            longest = len(row.ids)
+        parts[-1].append(row)
+    return parts
+
+
+_QUADRATIC = 1500.0
+"""A position's own cost equals that of attending to about this many others (two to three small layers on a CPU)."""
+
+
+def _tree_pays(rows: Sequence[Row]) -> bool:
+    if len(rows) < 2:
+        return False
+    nodes = len(_tree(rows)[0])
+    apart = sum(len(row.ids) * (1 + len(row.ids) / 2 / _QUADRATIC) for row in rows)
+    return nodes * (1 + nodes / _QUADRATIC) < apart

@@ -1,0 +1,109 @@
+"""Where the learner's episodes come from: tasks in a seeded order, played by name-made environments.
+
+An `Arena` knows everything about playing except who plays. Episodes come back sorted by id, so nothing that
+follows depends on which one happened to finish first.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from envgym.env import Env
+from envgym.episode import Episode
+from envgym.policy import AgentFactory
+from envgym.registry import make
+from envgym.rollout import Job, Rollout, stream
+from envgym.sandbox import SandboxBackend
+from envgym.task import Task
+
+__all__ = ["Arena", "TaskOrder", "seed_of"]
+
+
+def seed_of(*parts: int) -> int:
+    """A seed in [0, 2**63) that is a function of the parts, whatever their order of use."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)
+
+
+@dataclass(slots=True)
+class TaskOrder:
+    """Endless sampling without replacement: pass after pass over the tasks, each in its own seeded order.
+
+    `cursor` counts the draws; it is the whole state.
+    """
+
+    tasks: Sequence[Task]
+    seed: int
+    cursor: int = 0
+
+    def __post_init__(self) -> None:
+        if not len(self.tasks):
+            raise ValueError("there are no tasks to draw from; check the split and the task options")
+
+    def draw(self, count: int) -> list[Task]:
+        """The next `count` tasks."""
+        drawn = []
+        for position in range(self.cursor, self.cursor + count):
+            lap, index = divmod(position, len(self.tasks))
+            order = np.random.default_rng([self.seed, 3, lap]).permutation(len(self.tasks))
+            drawn.append(self.tasks[int(order[index])])
+        self.cursor += count
+        return drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """How episodes are played: the environment's name and options, its sandbox backend, limits, concurrency.
+
+    retries: how often an episode whose world failed is played again afresh.
+    """
+
+    env: str
+    rollout: Rollout
+    backend: SandboxBackend | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    concurrency: int = 64
+    retries: int = 1
+
+    def job(self, task: Task, make_agent: AgentFactory, *, seed: int, episode_id: str) -> Job:
+        """One episode of `task`; environment and agent draw from `seed` only."""
+
+        async def make_env() -> Env:
+            return make(self.env, task, backend=self.backend, **self.options)
+
+        return Job(
+            make_env=make_env,
+            make_agent=lambda env: make_agent(env.task, seed=seed),
+            task_id=task.id,
+            seed=seed,
+            episode_id=episode_id,
+            rollout=self.rollout,
+        )
+
+    async def play(
+        self, jobs: Iterable[Job], on_episode: Callable[[Episode], None] = lambda episode: None
+    ) -> list[Episode]:
+        """Play all jobs first-ready and return their episodes sorted by id."""
+        episodes = []
+        async for episode in stream(jobs, concurrency=self.concurrency, retries=self.retries):
+            episodes.append(episode)
+            on_episode(episode)
+        return sorted(episodes, key=lambda episode: episode.id)
+
+    async def attempts(
+        self, tasks: Sequence[Task], make_agent: AgentFactory, *, seed: int, label: str, attempts: int = 1,
+        on_episode: Callable[[Episode], None] = lambda episode: None,
+    ) -> list[Episode]:  # fmt: skip
+        """Play every task `attempts` times; the same seed and attempt give the same episode seeds for any agent."""
+        jobs = (
+            self.job(
+                task,
+                make_agent,
+                seed=seed_of(seed, index, attempt),
+                episode_id=f"{label}-{index:05d}-{attempt}",
+            )
+            for index, task in enumerate(tasks)
+            for attempt in range(attempts)
+        )
+        return await self.play(jobs, on_episode)

@@ -1,0 +1,110 @@
+"""The policy-gradient loop, readable top to bottom.
+
+One step: draw tasks, play a group of episodes on each, keep the groups that teach, give every sampled token its
+credit, update, publish the weights as the policy's next version. Everything random is a function of
+(seed, step, slot, member), so a run that is killed and resumed goes on as if nothing had happened.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from envgym.policy import AgentFactory
+from envgym_agents.learn.checkpoint import latest, load_checkpoint, save_checkpoint
+from envgym_agents.learn.collect import Collected, collect, credited, metrics, scheme_of
+from envgym_agents.learn.config import Reinforce
+from envgym_agents.learn.play import Arena, TaskOrder
+from envgym_agents.learn.update import Learner
+
+__all__ = ["Loop", "Progress", "Versioned"]
+
+
+class Versioned(Protocol):
+    """What the loop needs of a policy: the count of updates to the weights it samples from."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where the loop is: steps done, tasks drawn, seconds spent, and why it ended ("" while it runs)."""
+
+    step: int = 0
+    cursor: int = 0
+    seconds: float = 0.0
+    stop: str = ""
+
+
+OnStep = Callable[[Progress, Collected, dict[str, float]], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Loop:
+    """Who learns (learner, policy), how it acts (make_agent), where (arena, order), how (config), from which seed.
+
+    The policy samples from the very model that the learner updates. Checkpoints go to `folder`; `on_step` is
+    awaited after every step with its episodes and metrics.
+    """
+
+    learner: Learner
+    policy: Versioned
+    make_agent: AgentFactory
+    arena: Arena
+    order: TaskOrder
+    config: Reinforce
+    seed: int
+    folder: Path
+    on_step: OnStep
+
+    async def run(self) -> Progress:
+        """Train until `config.steps` or `config.minutes`, from the newest checkpoint if there is one."""
+        progress = self._resume()
+        begun = time.perf_counter() - progress.seconds
+        while not (stop := self._ended(progress)):
+            progress = await self._step(progress, begun)
+            if progress.step % self.config.checkpoint_every == 0:
+                self._save(progress)
+        progress = replace(progress, stop=stop)
+        self._save(progress)
+        return progress
+
+    async def _step(self, progress: Progress, begun: float) -> Progress:
+        config, step = self.config, progress.step
+        started = time.perf_counter()
+        found = await collect(self.arena, self.order, self.make_agent, config, seed=self.seed, step=step)
+        played = time.perf_counter()
+        scheme = scheme_of(config)
+        groups = [rows for group in found.groups if (rows := credited(group, scheme, config))]
+        lr = config.lr * min(1.0, (step + 1) / max(config.warmup, 1))
+        rng = np.random.default_rng([self.seed, 6, step])
+        learned = self.learner.update(groups, config, rng, lr=lr) if groups else {}
+        self.policy.version += 1
+        ended = time.perf_counter()
+        progress = Progress(step + 1, self.order.cursor, ended - begun)
+        took = {"play_s": played - started, "learn_s": ended - played, "total_s": progress.seconds}
+        await self.on_step(progress, found, {**metrics(found), **learned, **took, "lr": lr})
+        return progress
+
+    def _ended(self, progress: Progress) -> str:
+        if progress.step >= self.config.steps:
+            return "steps"
+        if self.config.minutes is not None and progress.seconds >= self.config.minutes * 60:
+            return "minutes"
+        return ""
+
+    def _resume(self) -> Progress:
+        newest = latest(self.folder)
+        progress = Progress()
+        if newest is not None:
+            stored = load_checkpoint(newest, model=self.learner.scorer.model, optimizer=self.learner.optimizer)
+            progress = replace(Progress(**stored), stop="")
+        self.order.cursor, self.policy.version = progress.cursor, progress.step
+        return progress
+
+    def _save(self, progress: Progress) -> None:
+        model, optimizer = self.learner.scorer.model, self.learner.optimizer
+        save_checkpoint(self.folder, progress.step, model=model, optimizer=optimizer, progress=asdict(progress))

@@ -1,0 +1,110 @@
+"""The loop learns a task that needs information gathering, and is a function of its seed."""
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from envgym.limits import Limits  # noqa: E402
+from envgym.rollout import Rollout  # noqa: E402
+from envgym_agents.learn.config import Reinforce  # noqa: E402
+from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
+from envgym_agents.learn.reinforce import Loop  # noqa: E402
+from envgym_agents.learn.score import Scorer  # noqa: E402
+from envgym_agents.learn.update import Learner, adamw  # noqa: E402
+
+QUICK = Reinforce(steps=4, tasks=3, group=4, lr=1e-3, checkpoint_every=2, oversample=2)
+
+
+@pytest.fixture
+def loop(vault, model_factory, word_agents, word_policy, tmp_path):
+    def make(config: Reinforce, folder: str = "run", on_step=None, seed: int = 0) -> Loop:
+        model = model_factory(seed=seed)
+        policy = word_policy(model)
+        history: list[dict[str, float]] = []
+
+        async def record(progress, found, metrics):
+            history.append(metrics)
+            if on_step is not None:
+                on_step(progress, found, metrics)
+
+        made = Loop(
+            learner=Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0)),
+            policy=policy,
+            make_agent=word_agents(policy),
+            arena=Arena(env="test-vault", rollout=Rollout(limits=Limits(turns=5)), concurrency=16),
+            order=TaskOrder(vault.tasks().split("train"), seed),
+            config=config,
+            seed=seed,
+            folder=tmp_path / folder,
+            on_step=record,
+        )
+        return made, history
+
+    return make
+
+
+def weights(loop: Loop):
+    return {name: value.clone() for name, value in loop.learner.scorer.model.state_dict().items()}
+
+
+def identical(a, b) -> bool:
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_two_runs_from_one_seed_give_bit_identical_weights(loop):
+    first, history = loop(QUICK, "a")
+    second, again = loop(QUICK, "b")
+    asyncio.run(first.run())
+    asyncio.run(second.run())
+    assert identical(weights(first), weights(second))
+    assert [m["reward"] for m in history] == [m["reward"] for m in again]
+    assert max(m["sampler_gap"] for m in history) < 1e-4
+
+
+def test_another_seed_gives_other_weights(loop):
+    first, _ = loop(QUICK, "a")
+    second, _ = loop(QUICK, "b", seed=1)
+    asyncio.run(first.run())
+    asyncio.run(second.run())
+    assert not identical(weights(first), weights(second))
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_weights(loop):
+    whole, _ = loop(QUICK, "whole")
+    asyncio.run(whole.run())
+
+    def die(progress, found, metrics):
+        if progress.step == 3:  # one step after the checkpoint of step 2
+            raise KeyboardInterrupt
+
+    killed, _ = loop(QUICK, "killed", on_step=die)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(killed.run())
+    resumed, history = loop(QUICK, "killed")
+    progress = asyncio.run(resumed.run())
+    assert (progress.step, progress.stop, len(history)) == (4, "steps", 2)
+    assert identical(weights(whole), weights(resumed))
+
+
+def test_a_time_budget_ends_the_run_cleanly(loop):
+    made, history = loop(Reinforce(steps=1000, minutes=1e-6, tasks=2, group=2), "short")
+    progress = asyncio.run(made.run())
+    assert progress.stop == "minutes"
+    assert progress.step == len(history) == 1
+    assert list(Path(made.folder).glob("step-*.pt"))
+
+
+@pytest.mark.timeout(120)
+def test_the_loop_learns_to_gather_information_before_it_acts(loop):
+    config = Reinforce(steps=42, tasks=16, group=8, lr=3e-3, epochs=2, minibatches=2, entropy=0.01, oversample=1)
+    made, history = loop(config, "learn")
+    asyncio.run(made.run())
+    before = np.mean([m["success"] for m in history[:2]])
+    after = np.mean([m["success"] for m in history[-3:]])
+    assert before < 0.5
+    assert after > 0.9, (before, after)
+    assert np.mean([m["turns"] for m in history[-3:]]) > 2.5
