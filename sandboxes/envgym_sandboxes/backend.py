@@ -91,6 +91,10 @@ class LayeredBackend:
         """What an init is told."""
         raise NotImplementedError
 
+    async def fill_upper(self, base: Base, frozen: Frozen, upper: str) -> bool:
+        """Make the writable layer, or leave that to the zygote: True."""
+        return True
+
     # -- create, restore, references ---------------------------------------------------------------------------
 
     async def create(self, world: World) -> LayeredSandbox:
@@ -306,6 +310,7 @@ class LayeredBackend:
     async def _launch(self, sandbox: str, base: Base, frozen: Frozen) -> Started:
         zygote = await self._zygote(frozen.world.preload)
         upper = self.new_layer_name()
+        fresh = await self.fill_upper(base, frozen, upper)
         spec = self.spec(base, frozen, upper)
         groups = self._groups.get(sandbox)
         spec["cgroups"] = [str(path) for path in groups.paths] if groups else []
@@ -315,7 +320,7 @@ class LayeredBackend:
         size, after = frozen.world.resources.disk_bytes, list(frozen.chain)
         with theirs:
             asked = zygote.ask(
-                "start", [theirs.fileno()], sandbox=upper, spec=spec, fresh=True, size=size, after=after
+                "start", [theirs.fileno()], sandbox=upper, spec=spec, fresh=fresh, size=size, after=after
             )
         started = Started(upper, peer, ended, zygote)
         try:

@@ -16,12 +16,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from envgym_sandboxes import syscalls
 
-__all__ = ["Capture", "Command", "input_file", "live_processes"]
+__all__ = ["Capture", "Command", "drain", "kill_all", "kill_first", "live_processes", "move_high", "pipe", "signal_all"]
 
 _CHUNK = 1 << 16
 _OOM_FIRST = "800"
@@ -90,8 +90,8 @@ def input_file(content: bytes) -> int:
     return fd
 
 
-def live_processes() -> dict[int, int]:
-    """This process's living descendants, pid -> parent's pid. Zombies are not alive."""
+def live_processes(root: int) -> dict[int, int]:
+    """The living descendants of a process, pid -> parent's pid. Zombies are not alive."""
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -99,15 +99,36 @@ def live_processes() -> dict[int, int]:
                 fields = file.read().rpartition(b")")[2].split()
                 if fields[0] not in b"ZX":
                     parents[int(name)] = int(fields[1])
-    me = os.getpid()
     found: dict[int, int] = {}
-    level = {me}
+    level = {root}
     while level:
         below = {pid: parent for pid, parent in parents.items() if parent in level and pid not in found}
         found |= below
         level = set(below)
-    found.pop(me, None)
+    found.pop(root, None)
     return found
+
+
+def kill_all(choose: Callable[[], set[int]]) -> None:
+    """Kill what `choose` finds, again until it finds nothing new.
+
+    They are stopped first, so that a fork bomb cannot outrun the listing.
+    """
+    stopped: set[int] = set()
+    for _ in range(64):
+        new = choose() - stopped
+        if not new:
+            break
+        signal_all(new, signal.SIGSTOP)
+        stopped |= new
+    signal_all(stopped, signal.SIGKILL)
+
+
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to every process that is still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 class Command:
@@ -255,7 +276,7 @@ def _leave(code: int) -> NoReturn:
         os._exit(code)
 
 
-def set_nonblocking_high(fd: int) -> int:
+def move_high(fd: int) -> int:
     """Move a descriptor out of the way of a shell's own (`exec 5>file`)."""
     high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200)
     os.close(fd)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from envgym_sandboxes import protocol, syscalls
-from envgym_sandboxes.command import Capture, Command, drain, live_processes
+from envgym_sandboxes.command import Capture, Command, drain, kill_all, live_processes, signal_all
 from envgym_sandboxes.shell import Running, Shell, ShellState, first_state
 from envgym_sandboxes.transfer import Unpacker, pack
 
@@ -42,8 +42,10 @@ class Init:
     """The loop and its requests. A request's name is a method `do_...`."""
 
     def __init__(self, sock: socket.socket, spec: dict[str, Any]) -> None:
+        self.me = os.getpid()
         self.sock = sock
         self.workdir: str = spec["workdir"]
+        self.alias: str | None = spec.get("alias")
         self.env: dict[str, str] = spec["env"]
         self.python: list[str] | None = spec["python"]
         state = spec.get("shell")
@@ -146,7 +148,7 @@ class Init:
         if head["warm"]:
             argv, warm = argv[1:], self.python is None
             argv = argv if self.python is None else [*self.python, *argv]
-        cwd = os.path.join(self.workdir, head["cwd"] or "")
+        cwd = self.path(head["cwd"] or "")
         try:
             if not os.path.isdir(cwd):
                 raise NotADirectoryError(20, "Not a directory", cwd)
@@ -185,6 +187,8 @@ class Init:
     def say_result(self, command: Command | Running, code: int, usage: resource.struct_rusage | None) -> None:
         """Answer with what a command did."""
         outputs = [capture.value() for capture in command.captures]
+        if self.alias:  # the copy's own path is another one in every fork
+            outputs = [output.replace(self.workdir.encode(), self.alias.encode()) for output in outputs]
         head: protocol.Head = {"id": command.number, "code": None if command.timed_out else code}
         head |= {"out": len(outputs[0]), "lost": [capture.lost for capture in command.captures]}
         head |= {"timed_out": command.timed_out, "wall_s": time.monotonic() - command.started}
@@ -257,22 +261,9 @@ class Init:
     def kill_since(self, before: frozenset[int]) -> None:
         """Kill every process that began after `before` and belongs to no other command.
 
-        Double forks and new sessions do not help to escape: all of a sandbox's processes are descendants of this
-        one. They are stopped first, so that a fork bomb cannot outrun the listing.
+        Double forks and new sessions do not help to escape: all of a sandbox's processes are descendants of this one.
         """
-        stopped: set[int] = set()
-        for _ in range(64):
-            living = live_processes()
-            new = self.belonging(living, before) - stopped
-            if not new:
-                break
-            for pid in new:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGSTOP)
-            stopped |= new
-        for pid in stopped:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_all(lambda: self.belonging(live_processes(self.me), before))
 
     def belonging(self, living: dict[int, int], before: frozenset[int]) -> set[int]:
         """Of the living: those not there before, and not below another running command or the shell."""
@@ -303,30 +294,35 @@ class Init:
         """Answer `freeze`."""
         self.waiting_freeze = None
         self.on_child()
-        alive = set(live_processes()) - {self.shell.pid}
+        alive = set(live_processes(self.me)) - {self.shell.pid}
         state = self.shell.state
         self.say({"id": number, "cwd": state.cwd, "script": state.script, "background": len(alive)})
 
     def do_pause(self, head: protocol.Head, _body: bytes) -> None:
         """Stop every other process, so that files stand still."""
         for _ in range(3):
-            for pid in live_processes():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGSTOP)
+            signal_all(live_processes(self.me), signal.SIGSTOP)
         self.say({"id": head["id"]})
 
     def do_resume(self, head: protocol.Head, _body: bytes) -> None:
         """Let them go on."""
-        for pid in live_processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        signal_all(live_processes(self.me), signal.SIGCONT)
         self.say({"id": head["id"]})
 
     # -- files -------------------------------------------------------------------------------------------------
 
     def path(self, name: str) -> str:
-        """An absolute path; relative ones are the workdir's."""
-        return os.path.join(self.workdir, name)
+        """An absolute path; relative ones are the workdir's. Where the workdir is a copy elsewhere, its alias is it."""
+        if self.alias and (name + "/").startswith(self.alias + "/"):
+            name = name[len(self.alias) :].lstrip("/")
+        return os.path.join(self.workdir, name) if name else self.workdir
+
+    def writable(self, name: str) -> str:
+        """A path to write to. Where nothing protects the host, only the workdir's."""
+        path = self.path(name)
+        if self.alias and not os.path.realpath(path).startswith(os.path.realpath(self.workdir) + "/"):
+            raise PermissionError(13, f"{name} is outside the workdir, and this backend does not isolate")
+        return path
 
     def do_read(self, head: protocol.Head, _body: bytes) -> None:
         """Read a regular file; a pipe or device would block the loop."""
@@ -341,7 +337,7 @@ class Init:
 
     def do_write(self, head: protocol.Head, body: bytes) -> None:
         """Write a regular file."""
-        path = self.path(head["path"])
+        path = self.writable(head["path"])
         os.makedirs(os.path.dirname(path), exist_ok=True)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
         with open(fd, "wb") as file:
@@ -354,7 +350,7 @@ class Init:
     def do_put(self, head: protocol.Head, body: bytes) -> None:
         """One piece of a tree."""
         if head["begin"]:
-            target = self.path(head["target"])
+            target = self.writable(head["target"])
             os.makedirs(os.path.dirname(target.rstrip("/")), exist_ok=True)
             self.unpacker = Unpacker(target)
         elif self.unpacker:

@@ -239,10 +239,32 @@ def _scan(layer: str, path: str, below: list[str], changed: dict[str, str | None
             _scan(layer, here, below, changed)
 
 
-def digest(chain: list[str], lowers: list[str]) -> Answer:
+def _differences(base: str, top: str, prefix: str) -> dict[str, str | None]:
+    """The same of two whole directories: what is new, other or gone in `top`."""
+    ours, theirs = dict(_walk(top, "")), dict(_walk(base, ""))
+    changed: dict[str, str | None] = {prefix + path: None for path in theirs.keys() - ours.keys()}
+    for path, at in ours.items():
+        if path not in theirs or _fingerprint(theirs[path]) != _fingerprint(at):
+            changed[prefix + path] = at
+    return changed
+
+
+def _walk(top: str, path: str) -> Iterator[tuple[str, str]]:
+    for entry in os.scandir(top + path):
+        here = f"{path}/{entry.name}"
+        yield here, entry.path
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(top, here)
+
+
+def _changed(stack: dict[str, Any]) -> dict[str, str | None]:
+    return _differences(**stack) if "base" in stack else _changes(**stack)
+
+
+def digest(**stack: Any) -> Answer:
     """A digest of paths, kinds, modes and contents of everything changed, deletions included."""
     total = hashlib.sha256()
-    for path, at in sorted(_changes(chain, lowers).items()):
+    for path, at in sorted(_changed(stack).items()):
         line = "-" if at is None else _fingerprint(at)
         total.update(f"{path}\0{line}\n".encode("utf-8", "surrogateescape"))
     return total.hexdigest(), b""
@@ -259,11 +281,11 @@ def _fingerprint(path: str) -> str:
     return f"{kind:o} {stat.S_IMODE(info.st_mode):o} {content}"
 
 
-def diff(chain: list[str], lowers: list[str]) -> Answer:
+def diff(**stack: Any) -> Answer:
     """Changed files: [path, size] each, -1 for deleted, with their contents; a symlink's is its target."""
     index: list[tuple[str, int]] = []
     contents: list[bytes] = []
-    for path, at in sorted(_changes(chain, lowers).items()):
+    for path, at in sorted(_changed(stack).items()):
         if at is None:
             index.append((path, -1))
             continue
@@ -279,10 +301,4 @@ def diff(chain: list[str], lowers: list[str]) -> Answer:
     return index, b"".join(contents)
 
 
-def usage(layer: str) -> Answer:
-    """Bytes used by a layer's tmpfs."""
-    info = os.statvfs(layer)
-    return (info.f_blocks - info.f_bfree) * info.f_frsize, b""
-
-
-_JOBS: dict[str, Callable[..., Answer]] = {"fill": fill, "copy": copy, "digest": digest, "diff": diff, "usage": usage}
+_JOBS: dict[str, Callable[..., Answer]] = {"fill": fill, "copy": copy, "digest": digest, "diff": diff}

@@ -90,7 +90,6 @@ class LayeredSandbox:
 
     def begin(self) -> None:
         """Start an init above the frozen layers, without waiting for it."""
-        self._started, self._touched = None, False
         self._starting = asyncio.create_task(self._engine.start(self.id, self._frozen))
 
     async def _live(self) -> Started:
@@ -235,17 +234,22 @@ class LayeredSandbox:
     async def snapshot(self) -> SandboxSnapshot:
         """See `envgym.sandbox.Sandbox.snapshot`."""
         async with self._gate:
-            return await self._engine.hold(await self._freeze())
+            frozen = await self._freeze()
+            self._resume()
+            return await self._engine.hold(frozen)
 
     async def fork(self) -> "LayeredSandbox":
         """See `envgym.sandbox.Sandbox.fork`."""
         async with self._gate:
             frozen = await self._freeze()
-            self._engine.use(frozen.chain)
-        try:
-            return await self._engine.adopt(frozen)
-        finally:
-            await self._engine.unuse(frozen.chain)
+            try:
+                return await self._engine.adopt(frozen)  # first, since its caller waits for it
+            finally:
+                self._resume()
+
+    def _resume(self) -> None:
+        if self._started is None and self._starting is None:
+            self.begin()
 
     async def _freeze(self) -> Frozen:
         await self._idle.wait()
@@ -256,7 +260,7 @@ class LayeredSandbox:
             state, _body = await started.peer.ask({"op": "freeze"})
         except SandboxDied:
             raise self._died(started) from None
-        shell = {"cwd": str(state["cwd"]), "script": str(state["script"])}
+        shell = {"cwd": str(state["cwd"]), "script": str(state["script"]), "layer": started.upper}
         if state["background"]:
             await started.peer.ask({"op": "pause"})
             try:
@@ -265,9 +269,12 @@ class LayeredSandbox:
                 await started.peer.ask({"op": "resume"})
             return Frozen(self.world, (*self._frozen.chain, layer), shell, partial=True)
         await self._engine.stop(started)
-        chain = await self._engine.freeze(self._frozen, started.upper)
-        self._frozen = Frozen(self.world, chain, shell)
-        self.begin()
+        self._started, self._touched = None, False
+        try:
+            self._frozen = Frozen(self.world, await self._engine.freeze(self._frozen, started.upper), shell)
+        except BaseException as error:
+            self._dead = f"its layers could not be frozen: {error}"
+            raise
         return self._frozen
 
     async def digest(self) -> str:

@@ -113,7 +113,11 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
+_CODE = program(ARCH) if ARCH in _COLUMN else b""
+
+
 def install() -> None:
     """Put the filter on this process and all it starts. Needs no_new_privs."""
-    code = program(ARCH)
-    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(_Program(len(code) // 8, code)))
+    if not _CODE:
+        raise OSError(f"there is no system call filter for {ARCH}, only for {', '.join(_COLUMN)}")
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(_Program(len(_CODE) // 8, _CODE)))

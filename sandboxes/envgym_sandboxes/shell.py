@@ -15,29 +15,30 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from envgym_sandboxes.command import Capture, drain, kill_first, pipe, set_nonblocking_high
+from envgym_sandboxes.command import Capture, drain, kill_first, move_high, pipe
 
 __all__ = ["Shell", "ShellState", "first_state"]
 
-# One line, so that bash counts a command's own lines from 1. `__envgym_*` names are left out of the state.
-# "{c}" and so on are descriptor numbers; the command runs without them.
+# One line, so that bash counts a command's own lines from 1. Letters in braces are descriptors; the command itself
+# runs without them. The state goes into a file in memory, which wakes nobody, and is read only when it is needed.
+_HIDDEN = "{c}<&- {t}<&- {s}>&- {a}>&- {b}>&- {d}>&-"
 _DRIVER = (
     "__envgym_r() {{ return $1; }}; __envgym_s=0; "
     "IFS= builtin read -r -d '' -u {r} __envgym_c; "
-    'builtin eval "$__envgym_c" {r}<&- {c}<&- {t}<&- {i}<&- {s}>&- >/dev/null 2>&1; '
+    f'builtin eval "$__envgym_c" {{r}}<&- {{i}}<&- {_HIDDEN} >/dev/null 2>&1; '
     "exec {r}<&-; "
-    "while IFS= builtin read -r -u {t} __envgym_i; do "
+    "while IFS=' ' builtin read -r -u {t} __envgym_i __envgym_f; do "
     "IFS= builtin read -r -d '' -u {c} __envgym_c; "
     'if [[ $__envgym_i = 1 ]]; then __envgym_r "$__envgym_s"; '
-    'builtin eval "$__envgym_c" {c}<&- {t}<&- {s}>&- <&{i} {i}<&-; __envgym_s=$?; '
+    f'builtin eval "$__envgym_c" <&{{i}} {{i}}<&- {_HIDDEN}; __envgym_s=$?; '
     'else __envgym_r "$__envgym_s"; '
-    'builtin eval "$__envgym_c" {c}<&- {t}<&- {s}>&- </dev/null {i}<&-; __envgym_s=$?; fi; '
-    "{{ builtin printf '%s\\0' \"$__envgym_s\"; "
-    "builtin shopt -p; builtin printf '\\0'; "
-    "unset __envgym_c __envgym_i; builtin declare -p; builtin printf '\\0'; "
+    f'builtin eval "$__envgym_c" </dev/null {{i}}<&- {_HIDDEN}; __envgym_s=$?; fi; '
+    "builtin printf '%s\\0' \"$__envgym_s\" >&{s}; __envgym_c=; "
+    "{{ builtin shopt -p; builtin printf '\\0'; builtin declare -p; builtin printf '\\0'; "
     "builtin declare -f; builtin printf '\\0'; "
-    "builtin declare -Fx; builtin alias -p; builtin umask -p; builtin trap -p; builtin set +o; builtin printf '\\0'; "
-    "builtin printf '%s\\0' \"$PWD\"; }} >&{s} 2>/dev/null; "
+    "builtin declare -Fx; builtin alias -p; builtin umask -p; builtin trap -p; builtin set +o; "
+    "builtin printf '\\0%s\\0' \"$PWD\"; }} >&\"$__envgym_f\" 2>/dev/null; "
+    "builtin printf '\\0' >&{s}; "
     "done"
 )
 _STATE_FIELDS = 5  # shopt, variables, functions, the rest, directory
@@ -58,7 +59,8 @@ def first_state(cwd: str, env: Mapping[str, str]) -> ShellState:
     return ShellState(cwd, "shopt -s expand_aliases\n" + exports)
 
 
-def _state(fields: list[bytes]) -> ShellState:
+def _state(text: bytes) -> ShellState:
+    fields = text.split(b"\0")[:_STATE_FIELDS]
     shopt, variables, functions, rest, cwd = (item.decode("utf-8", "surrogateescape") for item in fields)
     kept = "\n".join(line for line in variables.split("\n") if not line.startswith("declare -- __envgym_"))
     # Functions before aliases: an alias would be expanded again in a function's body.
@@ -81,14 +83,24 @@ class Shell:
     """Owns the bash process. `pid` is 0 while there is none."""
 
     def __init__(self, state: ShellState, fallback: str) -> None:
-        self.state = state
+        self._state = state
+        self._written: int | None = None  # the file that holds a newer state, complete
         self.fallback = fallback
         self.pid = 0
         self.running: Running | None = None
         self.fds: dict[str, int] = {}
-        self._unread = b""
-        self._fields: list[bytes] = []
         self.settled = True
+        self._turn = 0
+        self._pending: list[int] = []
+
+    @property
+    def state(self) -> ShellState:
+        """The last state that the shell has completely written down."""
+        if self._written is not None:
+            size = os.fstat(self._written).st_size
+            self._state = _state(os.pread(self._written, size, 0))
+            self._written = None
+        return self._state
 
     def start(self) -> None:
         """Start bash in the last known state. Raises FileNotFoundError when there is none."""
@@ -96,12 +108,13 @@ class Shell:
         out_r, out_w = pipe()
         err_r, err_w = pipe()
         trigger_r, trigger_w = os.pipe2(os.O_CLOEXEC)
-        command, stdin, restore = (os.memfd_create(name, os.MFD_CLOEXEC) for name in ("command", "in", "restore"))
+        names = {"c": "command", "i": "input", "r": "restore", "a": "state", "b": "state", "d": "state"}
+        theirs = {letter: os.memfd_create(name, os.MFD_CLOEXEC) for letter, name in names.items()}
         cwd = shlex.quote(self.state.cwd)
         back = shlex.quote(self.fallback)
-        _replace(restore, f"cd -- {cwd} || cd -- {back}\n{self.state.script}".encode("utf-8", "surrogateescape") + b"\0")
-        theirs = {"c": command, "i": stdin, "r": restore, "s": status_w, "t": trigger_r}
-        theirs = {name: set_nonblocking_high(fd) for name, fd in theirs.items()}
+        _replace(theirs["r"], f"cd -- {cwd} || cd -- {back}\n{self.state.script}".encode("utf-8", "surrogateescape") + b"\0")
+        theirs |= {"s": status_w, "t": trigger_r}
+        theirs = {name: move_high(fd) for name, fd in theirs.items()}
         try:
             child = subprocess.Popen(
                 ["/bin/bash", "--noprofile", "--norc", "-c", _DRIVER.format(**theirs), "bash"],
@@ -119,41 +132,41 @@ class Shell:
         child.returncode = 0  # the event loop reaps it
         kill_first(child.pid)
         self.pid = child.pid
-        self._unread, self._fields, self.settled = b"", [], True
+        self.settled = True
         self.fds = {"status": status_r, "out": out_r, "err": err_r, "trigger": trigger_w}
         self.fds |= {"command": theirs["c"], "stdin": theirs["i"]}
+        self.fds |= {letter: theirs[letter] for letter in "abd"}
+        self._turn, self._pending = 0, []
 
     def run(self, running: Running, command: bytes, stdin: bytes) -> None:
         """Give bash a command; the caller's event loop then watches `status`, `out` and `err`."""
         self.discard()
         self.running = running
+        self.settled = False
         _replace(self.fds["command"], command + b"\0")
         if stdin:
             _replace(self.fds["stdin"], stdin)
-        os.write(self.fds["trigger"], b"1\n" if stdin else b"0\n")
+        # In turn: the last complete state is in one file, the last command's may still be on its way to another.
+        self._turn += 1
+        target = self.fds["abd"[self._turn % 3]]
+        _replace(target, b"")
+        self._pending.append(target)
+        os.write(self.fds["trigger"], b"%d %d\n" % (bool(stdin), target))
 
     def read_status(self) -> int | None:
         """Take what the shell said; its exit status once that is known, while the command counts as running."""
         try:
-            self._unread += os.read(self.fds["status"], 1 << 20)
+            data = os.read(self.fds["status"], 4096)
         except BlockingIOError:
             return None
-        *fields, rest = self._unread.split(b"\0")
-        self._fields += fields
-        self._unread = rest
         code = None
-        # Records come one after the other: a status, then the state, which may still be on its way when the next
-        # command is given.
-        while self._fields:
-            if self.settled:
-                code = int(self._fields.pop(0))
-                self.settled = False
-            elif len(self._fields) >= _STATE_FIELDS:
-                self.state = _state(self._fields[:_STATE_FIELDS])
-                del self._fields[:_STATE_FIELDS]
-                self.settled = True
+        # "7\0" when a command ended, then "\0" when the state is written; the latter may come with the next status.
+        for field in data.split(b"\0")[:-1]:
+            if field:
+                code = int(field)
             else:
-                break
+                self._written = self._pending.pop(0)
+                self.settled = not self._pending
         return code
 
     def collect(self) -> None:
@@ -175,7 +188,8 @@ class Shell:
         self.gone()
 
     def gone(self) -> None:
-        """Forget a bash that has ended."""
+        """Forget a bash that has ended, but not the state that it wrote."""
+        self._state = self.state
         for fd in self.fds.values():
             os.close(fd)
         self.fds = {}

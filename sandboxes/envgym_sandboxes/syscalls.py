@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import os
 import platform
+import resource
 import signal
 import socket
 import struct
@@ -41,6 +42,8 @@ MNT_DETACH = 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+
+_LIBC.prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong)
 
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
@@ -118,11 +121,9 @@ def pivot_root(new: str) -> None:
     os.chdir("/")
 
 
-def prctl(option: int, value: int = 0, pointer: object = 0) -> None:
+def prctl(option: int, value: int = 0, pointer: object = None) -> None:
     """prctl(2)."""
-    extra = pointer if not isinstance(pointer, int) else ctypes.c_ulong(pointer)
-    result = _LIBC.prctl(ctypes.c_int(option), ctypes.c_ulong(value), extra, ctypes.c_ulong(0), ctypes.c_ulong(0))
-    _check(result, f"prctl({option})")
+    _check(_LIBC.prctl(option, value, pointer, 0, 0), f"prctl({option})")
 
 
 def die_with_parent() -> None:
@@ -139,10 +140,9 @@ def write_id_maps(inside: int, uid: int, gid: int) -> None:
 
 def drop_capabilities() -> None:
     """Give up every capability for good, bounding set included, and forbid gaining any by exec."""
-    with open("/proc/sys/kernel/cap_last_cap") as file:
-        last = int(file.read())
-    for capability in range(last + 1):
-        prctl(PR_CAPBSET_DROP, capability)
+    for capability in range(64):
+        if _LIBC.prctl(PR_CAPBSET_DROP, capability, None, 0, 0) < 0:
+            break  # past the last one that this kernel has
     header = struct.pack("II", 0x20080522, 0)
     _check(int(_LIBC.syscall(ctypes.c_long(_SYS_CAPSET[ARCH]), header, bytes(24))), "capset")
     prctl(PR_SET_NO_NEW_PRIVS, 1)
@@ -158,9 +158,8 @@ def loopback_up() -> None:
 
 def close_fds(keep: set[int]) -> None:
     """Close every descriptor that is not in `keep`."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in keep:
-            try:
-                os.close(int(name))
-            except OSError:
-                continue
+    start = 0
+    for fd in [*sorted(keep), resource.getrlimit(resource.RLIMIT_NOFILE)[0]]:
+        if start < fd:  # closerange(0, 0) would close all there are
+            os.closerange(start, fd)
+        start = fd + 1

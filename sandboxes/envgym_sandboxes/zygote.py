@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from envgym_sandboxes import init, jobs, protocol, root, syscalls
+from envgym_sandboxes.command import kill_all, live_processes
 
 __all__ = ["main"]
 
@@ -165,8 +166,6 @@ class Zygote:
         except Exception as error:
             child.say({"id": 0, "error": f"preload: {type(error).__name__}: {error}", "errno": 0})
             os._exit(1)
-        gc.collect()
-        gc.freeze()  # keeps collections from copying the shared pages
         _serve(child)
 
     def do_job(self, head: protocol.Head, fds: list[int]) -> None:
@@ -193,9 +192,15 @@ class Zygote:
         """End a sandbox. Safe against pid reuse: only this process can reap its children."""
         for pid, name in self.children.items():
             if name == head["sandbox"]:
-                os.kill(pid, signal.SIGKILL)
+                self.end(pid)
                 return True
         return False
+
+    def end(self, pid: int) -> None:
+        """Kill an init and all below it. In a pid namespace the kernel does the latter."""
+        if not self.settings["confined"]:
+            kill_all(lambda: set(live_processes(pid)))
+        os.kill(pid, signal.SIGKILL)
 
     def _leave(self, keep: set[int]) -> None:
         """In a fork: let go of what belongs to the parent."""
@@ -234,11 +239,13 @@ def _run_init(spec: dict[str, Any], fd: int, confined: bool) -> None:
 
 
 def _serve(zygote: Zygote) -> None:
+    gc.collect()
+    gc.freeze()  # keeps collections in forks from copying the shared pages
     try:
         zygote.serve()
     finally:
         for pid in list(zygote.children):
-            os.kill(pid, signal.SIGKILL)
+            zygote.end(pid)
         deadline = time.monotonic() + 5
         while zygote.children and time.monotonic() < deadline:
             pid, _status = os.waitpid(-1, 0)
