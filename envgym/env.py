@@ -6,6 +6,7 @@ actions and forks by playing them again, checked step by step.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -103,7 +104,7 @@ class Step:
 
 def observation_digest(step: Step) -> str:
     """A digest of what determinism promises: observation, reward, channels, stop, state key, legal actions."""
-    parts = [message.model_dump_json() for message in step.observation]
+    parts = [_message_digest_part(message) for message in step.observation]
     parts += [
         repr(step.reward),
         repr(sorted(step.channels.items())),
@@ -111,7 +112,14 @@ def observation_digest(step: Step) -> str:
         step.state_key,
         repr(step.legal),
     ]
-    return hashlib.blake2b("\x1f".join(parts).encode(), digest_size=16).hexdigest()
+    # lone surrogates reach observations through models' JSON escapes; they must not break a digest
+    return hashlib.blake2b("\x1f".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _message_digest_part(message: Message) -> str:
+    if isinstance(message.content, str) and not message.tool_calls:
+        return json.dumps((message.role, message.content, message.tool_call_id))
+    return json.dumps(message.model_dump())
 
 
 class Snapshot(BaseModel):

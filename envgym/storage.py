@@ -17,20 +17,26 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from envgym.env import Grade, Snapshot, Step, StopReason
+from envgym.env import Grade, StopReason
 from envgym.episode import Episode, ForkPoint, Turn
 from envgym.errors import Failure, StoreCorrupt
-from envgym.messages import Message
 from envgym.policy import VersionRun
+from envgym.wire import (
+    dumps,
+    messages_from_json,
+    messages_to_json,
+    snapshot_from_json,
+    snapshot_to_json,
+    step_from_json,
+    step_to_json,
+)
 
 __all__ = ["SCHEMA", "EpisodeWriter", "decode", "encode", "read_episodes"]
 
 SCHEMA = 1
 """Version of the line format; a reader refuses what it does not know."""
-
-_MESSAGES = TypeAdapter(tuple[Message, ...])
 
 
 def _pack(array: NDArray[Any], kind: str) -> str:
@@ -41,33 +47,11 @@ def _unpack(text: str, kind: str) -> NDArray[Any]:
     return np.frombuffer(base64.b64decode(text), kind).astype(kind.lstrip("<"))
 
 
-def _step_to_json(step: Step) -> dict[str, Any]:
-    return {
-        "observation": _MESSAGES.dump_python(step.observation, mode="json"),
-        "reward": step.reward,
-        "channels": dict(step.channels),
-        "stop": step.stop,
-        "state_key": step.state_key,
-        "legal": step.legal,
-        "submission": step.submission,
-        "cost": dict(step.cost),
-        "info": dict(step.info),
-        "next_actor": step.next_actor,
-    }
-
-
-def _step_from_json(raw: dict[str, Any]) -> Step:
-    raw["observation"] = _MESSAGES.validate_python(raw["observation"])
-    raw["stop"] = None if raw["stop"] is None else StopReason(raw["stop"])
-    raw["legal"] = None if raw["legal"] is None else tuple(raw["legal"])
-    return Step(**raw)
-
-
 def _turn_to_json(turn: Turn) -> dict[str, Any]:
     return {
         "actor": turn.actor,
-        "messages": _MESSAGES.dump_python(turn.messages, mode="json"),
-        "step": _step_to_json(turn.step),
+        "messages": messages_to_json(turn.messages),
+        "step": step_to_json(turn.step),
         "prompt_ids": _pack(turn.prompt_ids, "<i4"),
         "sampled_ids": _pack(turn.sampled_ids, "<i4"),
         "logprobs": _pack(turn.logprobs, "<f4"),
@@ -75,15 +59,15 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         "segment": turn.segment,
         "position": turn.position,
         "allowed": turn.allowed,
-        "snapshot": None if turn.snapshot is None else turn.snapshot.model_dump(mode="json"),
+        "snapshot": snapshot_to_json(turn.snapshot),
     }
 
 
 def _turn_from_json(raw: dict[str, Any]) -> Turn:
     return Turn(
         actor=raw["actor"],
-        messages=_MESSAGES.validate_python(raw["messages"]),
-        step=_step_from_json(raw["step"]),
+        messages=messages_from_json(raw["messages"]),
+        step=step_from_json(raw["step"]),
         prompt_ids=_unpack(raw["prompt_ids"], "<i4"),
         sampled_ids=_unpack(raw["sampled_ids"], "<i4"),
         logprobs=_unpack(raw["logprobs"], "<f4"),
@@ -91,7 +75,7 @@ def _turn_from_json(raw: dict[str, Any]) -> Turn:
         segment=raw["segment"],
         position=raw["position"],
         allowed=None if raw["allowed"] is None else tuple(raw["allowed"]),
-        snapshot=None if raw["snapshot"] is None else Snapshot.model_validate(raw["snapshot"]),
+        snapshot=snapshot_from_json(raw["snapshot"]),
     )
 
 
@@ -101,7 +85,7 @@ def encode(episode: Episode) -> bytes:
         "schema": SCHEMA,
         "id": episode.id,
         "task_id": episode.task_id,
-        "root": _step_to_json(episode.root),
+        "root": step_to_json(episode.root),
         "turns": [_turn_to_json(turn) for turn in episode.turns],
         "seed": episode.seed,
         "stop": episode.stop,
@@ -113,7 +97,7 @@ def encode(episode: Episode) -> bytes:
         "provenance": list(episode.provenance),
         "wall_s": episode.wall_s,
     }
-    body = json.dumps(record, separators=(",", ":"), ensure_ascii=True).encode()
+    body = dumps(record)
     return b"%08x " % zlib.crc32(body) + body + b"\n"
 
 
@@ -129,7 +113,7 @@ def decode(line: bytes) -> Episode:
         return Episode(
             id=raw["id"],
             task_id=raw["task_id"],
-            root=_step_from_json(raw["root"]),
+            root=step_from_json(raw["root"]),
             turns=tuple(_turn_from_json(turn) for turn in raw["turns"]),
             seed=raw["seed"],
             stop=None if raw["stop"] is None else StopReason(raw["stop"]),
