@@ -1,1 +1,144 @@
-"""envgym: an episode is a path in a tree of turns, played in a world that can be forked at any turn."""
+"""envgym: an episode is a path in a tree of turns, played in a world that can be forked at any turn.
+
+Every public name of the trunk is an attribute of this package, imported from its module when it is first asked
+for (PEP 562), because every interpreter in which Gymnasium may be used imports this file when it starts. The types
+are in the stub beside it; nothing is defined here.
+"""
+
+from importlib import import_module
+
+__all__ = [
+    "THE_AGENT",
+    "WARM_PYTHON",
+    "Action",
+    "Agent",
+    "AgentFactory",
+    "AgentFailure",
+    "BackendReport",
+    "Boundary",
+    "Completion",
+    "DeadlineExceeded",
+    "Env",
+    "EnvSpec",
+    "EnvgymError",
+    "EnvironmentFailure",
+    "Episode",
+    "EpisodeWriter",
+    "ExecResult",
+    "Failure",
+    "ForkPoint",
+    "Grade",
+    "Grader",
+    "GraderFailure",
+    "Group",
+    "ImagePart",
+    "InfrastructureFailure",
+    "Job",
+    "Limits",
+    "Message",
+    "Origin",
+    "Page",
+    "ParseError",
+    "Part",
+    "Playable",
+    "Policy",
+    "Prompt",
+    "ReplayDiverged",
+    "Replaying",
+    "Reply",
+    "Resources",
+    "Rollout",
+    "Sampling",
+    "Sandbox",
+    "SandboxBackend",
+    "SandboxDied",
+    "SandboxSnapshot",
+    "SandboxUnavailable",
+    "Screen",
+    "Session",
+    "Shell",
+    "Snapshot",
+    "SnapshotGone",
+    "Step",
+    "StopReason",
+    "StoreCorrupt",
+    "Task",
+    "TaskSet",
+    "TextPart",
+    "ToolCall",
+    "ToolSpec",
+    "Tree",
+    "Turn",
+    "VersionRun",
+    "World",
+    "branch",
+    "check_call",
+    "compact",
+    "make",
+    "make_backend",
+    "observation_digest",
+    "parse_call",
+    "play",
+    "read_episodes",
+    "register",
+    "run_episode",
+    "stream",
+    "text_of",
+    "tool_spec",
+]  # fmt: skip
+
+_MODULES = {
+    "env": (
+        "Env", "Grade", "Grader", "Playable", "Replaying", "Snapshot", "Step", "StopReason", "THE_AGENT",
+        "observation_digest",
+    ),
+    "episode": (
+        "Episode", "ForkPoint", "Group", "Turn",
+    ),
+    "errors": (
+        "AgentFailure", "Boundary", "DeadlineExceeded", "EnvgymError", "EnvironmentFailure", "Failure",
+        "GraderFailure", "InfrastructureFailure", "ReplayDiverged", "SandboxDied", "SandboxUnavailable",
+        "SnapshotGone", "StoreCorrupt",
+    ),
+    "limits": (
+        "Limits", "Resources", "Sampling",
+    ),
+    "messages": (
+        "Action", "ImagePart", "Message", "ParseError", "Part", "TextPart", "ToolCall", "ToolSpec", "text_of",
+    ),
+    "policy": (
+        "Agent", "AgentFactory", "Completion", "Policy", "Prompt", "Reply", "Session", "VersionRun",
+    ),
+    "registry": (
+        "EnvSpec", "make", "make_backend", "register",
+    ),
+    "rollout": (
+        "Job", "Origin", "Rollout", "branch", "play", "run_episode", "stream",
+    ),
+    "sandbox": (
+        "BackendReport", "ExecResult", "Page", "Sandbox", "SandboxBackend", "SandboxSnapshot", "Screen",
+        "Shell", "WARM_PYTHON",
+    ),
+    "storage": (
+        "EpisodeWriter", "read_episodes",
+    ),
+    "task": (
+        "Task", "TaskSet", "Tree", "World",
+    ),
+    "tools": (
+        "check_call", "compact", "parse_call", "tool_spec",
+    ),
+}  # fmt: skip
+_HOME = {name: f"envgym.{module}" for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'envgym' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value  # the next access does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -90,7 +90,7 @@ def find(group: Group, name: str) -> Any:
         raise ValueError(f"unknown {group[:-1]} {name!r}; {hint}")
     try:
         return entry.load()
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
         raise ImportError(
             f"{group[:-1]} {name!r} ({entry.value}) cannot be imported: {error}; install the extra it needs"
         ) from error

@@ -1,0 +1,157 @@
+from envgym.env import THE_AGENT as THE_AGENT
+from envgym.env import Env as Env
+from envgym.env import Grade as Grade
+from envgym.env import Grader as Grader
+from envgym.env import Playable as Playable
+from envgym.env import Replaying as Replaying
+from envgym.env import Snapshot as Snapshot
+from envgym.env import Step as Step
+from envgym.env import StopReason as StopReason
+from envgym.env import observation_digest as observation_digest
+from envgym.episode import Episode as Episode
+from envgym.episode import ForkPoint as ForkPoint
+from envgym.episode import Group as Group
+from envgym.episode import Turn as Turn
+from envgym.errors import AgentFailure as AgentFailure
+from envgym.errors import Boundary as Boundary
+from envgym.errors import DeadlineExceeded as DeadlineExceeded
+from envgym.errors import EnvgymError as EnvgymError
+from envgym.errors import EnvironmentFailure as EnvironmentFailure
+from envgym.errors import Failure as Failure
+from envgym.errors import GraderFailure as GraderFailure
+from envgym.errors import InfrastructureFailure as InfrastructureFailure
+from envgym.errors import ReplayDiverged as ReplayDiverged
+from envgym.errors import SandboxDied as SandboxDied
+from envgym.errors import SandboxUnavailable as SandboxUnavailable
+from envgym.errors import SnapshotGone as SnapshotGone
+from envgym.errors import StoreCorrupt as StoreCorrupt
+from envgym.limits import Limits as Limits
+from envgym.limits import Resources as Resources
+from envgym.limits import Sampling as Sampling
+from envgym.messages import Action as Action
+from envgym.messages import ImagePart as ImagePart
+from envgym.messages import Message as Message
+from envgym.messages import ParseError as ParseError
+from envgym.messages import Part as Part
+from envgym.messages import TextPart as TextPart
+from envgym.messages import ToolCall as ToolCall
+from envgym.messages import ToolSpec as ToolSpec
+from envgym.messages import text_of as text_of
+from envgym.policy import Agent as Agent
+from envgym.policy import AgentFactory as AgentFactory
+from envgym.policy import Completion as Completion
+from envgym.policy import Policy as Policy
+from envgym.policy import Prompt as Prompt
+from envgym.policy import Reply as Reply
+from envgym.policy import Session as Session
+from envgym.policy import VersionRun as VersionRun
+from envgym.registry import EnvSpec as EnvSpec
+from envgym.registry import make as make
+from envgym.registry import make_backend as make_backend
+from envgym.registry import register as register
+from envgym.rollout import Job as Job
+from envgym.rollout import Origin as Origin
+from envgym.rollout import Rollout as Rollout
+from envgym.rollout import branch as branch
+from envgym.rollout import play as play
+from envgym.rollout import run_episode as run_episode
+from envgym.rollout import stream as stream
+from envgym.sandbox import WARM_PYTHON as WARM_PYTHON
+from envgym.sandbox import BackendReport as BackendReport
+from envgym.sandbox import ExecResult as ExecResult
+from envgym.sandbox import Page as Page
+from envgym.sandbox import Sandbox as Sandbox
+from envgym.sandbox import SandboxBackend as SandboxBackend
+from envgym.sandbox import SandboxSnapshot as SandboxSnapshot
+from envgym.sandbox import Screen as Screen
+from envgym.sandbox import Shell as Shell
+from envgym.storage import EpisodeWriter as EpisodeWriter
+from envgym.storage import read_episodes as read_episodes
+from envgym.task import Task as Task
+from envgym.task import TaskSet as TaskSet
+from envgym.task import Tree as Tree
+from envgym.task import World as World
+from envgym.tools import check_call as check_call
+from envgym.tools import compact as compact
+from envgym.tools import parse_call as parse_call
+from envgym.tools import tool_spec as tool_spec
+
+__all__ = [
+    "THE_AGENT",
+    "WARM_PYTHON",
+    "Action",
+    "Agent",
+    "AgentFactory",
+    "AgentFailure",
+    "BackendReport",
+    "Boundary",
+    "Completion",
+    "DeadlineExceeded",
+    "Env",
+    "EnvSpec",
+    "EnvgymError",
+    "EnvironmentFailure",
+    "Episode",
+    "EpisodeWriter",
+    "ExecResult",
+    "Failure",
+    "ForkPoint",
+    "Grade",
+    "Grader",
+    "GraderFailure",
+    "Group",
+    "ImagePart",
+    "InfrastructureFailure",
+    "Job",
+    "Limits",
+    "Message",
+    "Origin",
+    "Page",
+    "ParseError",
+    "Part",
+    "Playable",
+    "Policy",
+    "Prompt",
+    "ReplayDiverged",
+    "Replaying",
+    "Reply",
+    "Resources",
+    "Rollout",
+    "Sampling",
+    "Sandbox",
+    "SandboxBackend",
+    "SandboxDied",
+    "SandboxSnapshot",
+    "SandboxUnavailable",
+    "Screen",
+    "Session",
+    "Shell",
+    "Snapshot",
+    "SnapshotGone",
+    "Step",
+    "StopReason",
+    "StoreCorrupt",
+    "Task",
+    "TaskSet",
+    "TextPart",
+    "ToolCall",
+    "ToolSpec",
+    "Tree",
+    "Turn",
+    "VersionRun",
+    "World",
+    "branch",
+    "check_call",
+    "compact",
+    "make",
+    "make_backend",
+    "observation_digest",
+    "parse_call",
+    "play",
+    "read_episodes",
+    "register",
+    "run_episode",
+    "stream",
+    "text_of",
+    "tool_spec",
+]  # fmt: skip

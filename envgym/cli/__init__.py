@@ -1,0 +1,97 @@
+"""The command line: every command is an entry point of the group ``envgym.commands``, ours like anybody's.
+
+This module turns a command's name into its code, which is imported only when that command runs, and what it raises
+into one line on standard error. Exit status 2 is the caller's mistake (usage, configuration), 1 the world's fault,
+130 an interrupt. What no caller could have avoided (a defect of envgym) keeps its traceback.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+import typer
+from pydantic import ValidationError
+
+from envgym.cli.group import CommandGroup
+from envgym.errors import EnvgymError
+
+__all__ = ["main", "run"]
+
+_HELP = "Tasks, sandboxes, rollouts and training for language models that act over many turns."
+
+
+def main() -> None:
+    """The program ``envgym``."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit status; a wrong argument or a known fault prints one line.
+
+    ``--debug``, anywhere before ``--``, shows the traceback instead.
+    """
+    given = list(arguments)
+    ours = given[: given.index("--")] if "--" in given else given
+    if "--debug" in ours:
+        given.remove("--debug")
+        return _run(given)
+    try:
+        return _run(given)
+    except typer.Abort:
+        return _say("aborted", 1)
+    except typer.TyperException as error:
+        return _say(_sentence(error.format_message()), error.exit_code)
+    except (ValueError, TypeError, IndexError) as error:
+        return _say(_message(error), 2)
+    except (EnvgymError, ImportError, OSError) as error:
+        return _say(f"{_message(error)} (--debug shows where)", 1)
+
+
+def _run(arguments: list[str]) -> int:
+    ended = _program().main(args=arguments or ["--help"], prog_name="envgym", standalone_mode=False)
+    return ended if isinstance(ended, int) else 0
+
+
+def _program() -> CommandGroup:
+    def show_version(wanted: bool) -> None:
+        if wanted:
+            typer.echo(f"envgym {version('envgym')}")
+            raise typer.Exit
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+    @app.callback(cls=CommandGroup, help=_HELP)
+    def options(
+        wants_version: bool = typer.Option(
+            False, "--version", callback=show_version, is_eager=True, help="Show the version and exit."
+        ),
+        debug: bool = typer.Option(False, "--debug", help="Show the traceback of a fault; works anywhere."),
+    ) -> None:
+        del wants_version, debug  # the first acts by its callback, the second is taken out before parsing
+
+    program = typer.main.get_command(app)
+    assert isinstance(program, CommandGroup)
+    return program
+
+
+def _say(text: str, code: int) -> int:
+    print(f"envgym: {text}", file=sys.stderr)
+    return code
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, ValidationError):
+        return f"{error.title}: " + "; ".join(_wrong_field(one) for one in error.errors())
+    return _sentence(str(error).replace("\n", "; ")) or type(error).__name__
+
+
+def _wrong_field(one: object) -> str:
+    assert isinstance(one, dict)
+    field = ".".join(str(part) for part in one["loc"]) or "value"
+    if one["type"] == "extra_forbidden":
+        return f"there is no field {field!r}"
+    return f"{field} = {one['input']!r}: {one['msg']}"

@@ -1,0 +1,137 @@
+"""What this machine can do: the host's facts, every sandbox backend's own report, and the extras installed."""
+
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from envgym.registry import AUTO_ORDER, find, names
+from envgym.sandbox import BackendReport
+
+__all__ = ["Diagnosis", "diagnose", "doctor_command"]
+
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """host: fact -> value. backends: one report each. auto: the backend that "auto" takes, and why.
+
+    extras: extra -> distributions that it still lacks (none: installed).
+    """
+
+    host: dict[str, str]
+    backends: list[BackendReport]
+    auto: str | None
+    why: str
+    extras: dict[str, list[str]] = field(default_factory=dict)
+
+
+def doctor_command(
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """What works on this machine, what does not, and the fix. Exit status 1 when no sandbox isolates."""
+    found = diagnose()
+    if as_json:
+        plain = asdict(found) | {"backends": [report.model_dump() for report in found.backends]}
+        json.dump(plain, sys.stdout, indent=1)
+        print()
+    else:
+        _show(found)
+    if found.auto is None:
+        raise typer.Exit(1)
+
+
+def diagnose() -> Diagnosis:
+    """Look at this machine. Trying the backends makes a sandbox each and removes it."""
+    reports = [_report(name) for name in names("sandboxes")]
+    working = {report.backend for report in reports if report.works}
+    auto = next((name for name in AUTO_ORDER if name in working), None)
+    if auto is not None:
+        why = f"first of {', '.join(AUTO_ORDER)} that works here; the others are never chosen silently"
+    else:
+        why = f"none of {', '.join(AUTO_ORDER)} works here; name another backend yourself, for code you trust"
+    return Diagnosis(_host(), reports, auto, why, _extras())
+
+
+def _report(name: str) -> BackendReport:
+    try:
+        backend = find("sandboxes", name)()
+    except ImportError as error:
+        return BackendReport(backend=name, works=False, missing=(str(error),))
+    report: BackendReport = backend.report()
+    return report
+
+
+def _host() -> dict[str, str]:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    facts = {
+        "envgym": version("envgym"),
+        "python": f"{platform.python_version()} at {sys.executable}",
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}",
+        "memory": f"{pages / _GIB:.1f} GiB",
+        "user": "root" if os.geteuid() == 0 else f"uid {os.geteuid()}",
+    }
+    if os.path.isdir("/dev/shm"):
+        facts["tmpfs"] = f"/dev/shm, {shutil.disk_usage('/dev/shm').free / _GIB:.1f} GiB free"
+    else:
+        facts["tmpfs"] = "none at /dev/shm: sandboxes keep their state on disk, slower"
+    facts["user namespaces"] = _sysctl("user/max_user_namespaces")
+    facts["cgroups"] = _cgroups()
+    for tool in ("bash", "git"):
+        facts[tool] = shutil.which(tool) or "missing: install it with the system's package manager"
+    return facts
+
+
+def _sysctl(name: str) -> str:
+    try:
+        return f"at most {Path('/proc/sys', name).read_text().strip()}"
+    except OSError:
+        return "not available on this kernel"
+
+
+def _cgroups() -> str:
+    unified = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+    if not os.path.isdir("/sys/fs/cgroup"):
+        return "not mounted"
+    return f"version {2 if unified else 1}, {'writable' if os.access('/sys/fs/cgroup', os.W_OK) else 'read-only'}"
+
+
+def _extras() -> dict[str, list[str]]:
+    """Extra -> what it lacks, from the metadata of the installed distribution."""
+    lacks: dict[str, list[str]] = {name: [] for name in metadata("envgym").get_all("Provides-Extra") or []}
+    for line in requires("envgym") or []:
+        wanted = re.match(r"([A-Za-z0-9._-]+).*extra\s*==\s*['\"]([\w-]+)['\"]", line)
+        if wanted is None:
+            continue
+        try:
+            version(wanted[1])
+        except PackageNotFoundError:
+            lacks.setdefault(wanted[2], []).append(wanted[1])
+    return lacks
+
+
+def _show(found: Diagnosis) -> None:
+    print("host")
+    for name, value in found.host.items():
+        print(f"  {name:16} {value}")
+    print("sandboxes")
+    for report in found.backends:
+        print(f"  {report.backend:16} {'works' if report.works else 'does not work here'}")
+        for label, lines in (("isolates", report.isolates), ("missing", report.missing), ("fix", report.fix)):
+            for line in lines:
+                print(f"  {'':16}   {label}: {line}")
+    print(f"  {'auto':16} {found.auto or 'none'}: {found.why}")
+    print("extras")
+    for name, lacks in found.extras.items():
+        fix = f"lacks {', '.join(lacks)}; fix: pip install 'envgym[{name}]'"
+        print(f"  {name:16} {fix if lacks else 'installed'}")

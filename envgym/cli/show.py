@@ -1,0 +1,183 @@
+"""A readable view of stored episodes: who said what, what the world answered, rewards, grades, failures, forks.
+
+What models and worlds wrote is shown as data: control characters become visible, so that no text can steer the
+terminal it is read on.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from envgym.env import Step
+from envgym.episode import Episode, Turn
+from envgym.messages import text_of
+from envgym.storage import encode, read_episodes
+from envgym.tools import compact
+
+__all__ = ["show_command", "visible"]
+
+_SHORT = 600
+
+
+def show_command(
+    file: Annotated[Path, typer.Argument(help="A file of episodes.", exists=True, dir_okay=False)],
+    episode: Annotated[str | None, typer.Option(help="An episode's id, or its number in the file from 0.")] = None,
+    turn: Annotated[int | None, typer.Option(min=0, help="One turn of it, in full, with its tokens.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Rows of the list.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="The stored records as JSON, one per line.")] = False,
+) -> None:
+    """Look at stored episodes: a list, one episode as a tree of turns, or one turn with its tokens."""
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    if episode is None:
+        if turn is not None:
+            raise ValueError("--turn needs --episode")
+        _list(file, limit, as_json, console)
+        return
+    found = _find(file, episode)
+    if turn is not None and turn >= len(found.turns):
+        raise ValueError(f"--turn {turn}: episode {found.id} has {len(found.turns)} turns, numbered from 0")
+    if as_json:
+        record = json.loads(encode(found).partition(b" ")[2])
+        print(json.dumps(record if turn is None else record["turns"][turn]))
+    elif turn is not None:
+        console.print(_turn_in_full(found, turn))
+    else:
+        console.print(_tree(found))
+
+
+def visible(text: str, limit: int | None = None) -> str:
+    """`text` with control characters written out, its middle cut out beyond `limit` characters."""
+    if limit is not None and len(text) > limit:
+        cut = len(text) - limit
+        text = f"{text[: limit // 2]} [... {cut} characters ...] {text[-(limit // 2) :]}"
+    return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)
+
+
+def _find(file: Path, wanted: str) -> Episode:
+    for number, episode in enumerate(read_episodes(file)):
+        if episode.id == wanted or wanted == str(number):
+            return episode
+    raise ValueError(f"--episode {wanted!r} is neither an id nor a number in {file}")
+
+
+def _list(file: Path, limit: int, as_json: bool, console: Console) -> None:
+    if as_json:
+        for episode in read_episodes(file):
+            print(json.dumps(_facts(episode)))
+        return
+    table = Table("#", "episode", "task", "turns", "tokens", "reward", "ended", box=None, pad_edge=False)
+    more = 0
+    for number, episode in enumerate(read_episodes(file)):
+        if number >= limit:
+            more += 1
+            continue
+        facts = _facts(episode)
+        indent = "  " * episode.id.count("/") if episode.parent else ""
+        table.add_row(
+            str(number), Text(indent + visible(episode.id)), Text(visible(episode.task_id)), str(facts["turns"]),
+            str(facts["sampled_tokens"]), _number(facts["reward"]), Text(visible(facts["ended"], 80)),
+        )  # fmt: skip
+    console.print(table)
+    if more:
+        console.print(f"... and {more} more (--limit)")
+
+
+def _facts(episode: Episode) -> dict[str, Any]:
+    failure = episode.failure
+    ended = (
+        str(episode.stop) if failure is None else f"FAILED {failure.boundary}: {failure.kind}: {failure.message}"
+    )
+    return {
+        "id": episode.id,
+        "task_id": episode.task_id,
+        "turns": len(episode.turns),
+        "sampled_tokens": episode.sampled_tokens,
+        "reward": episode.reward,
+        "ended": ended,
+        "parent": None if episode.parent is None else episode.parent.episode,
+    }
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
+
+
+def _tree(episode: Episode) -> Tree:
+    facts = _facts(episode)
+    tree = Tree(Text(f"{visible(episode.id)}  task {visible(episode.task_id)}  seed {episode.seed}", style="bold"))
+    if episode.parent is not None:
+        tree.add(Text(f"forked from {episode.parent.episode} after turn {episode.parent.turn}"))
+    for name, value in episode.provenance:
+        tree.add(Text(f"{visible(name)}: {visible(value)}", style="dim"))
+    _add_step(tree.add(Text("root", style="bold")), episode.root, _SHORT)
+    for index, turn in enumerate(episode.turns):
+        _add_turn(tree.add(Text(_headline(index, turn), style="bold")), turn, _SHORT)
+    tree.add(Text(f"ended: {visible(facts['ended'])}  reward {_number(episode.reward)}", style="bold"))
+    for grade in episode.grades:
+        channels = "  ".join(f"{name} {value:g}" for name, value in grade.channels.items())
+        tree.add(Text(f"grade by {visible(grade.grader)} {visible(grade.version)}: {visible(channels)}"))
+    if episode.failure is not None and episode.failure.trace:
+        tree.add(Text(visible(episode.failure.trace), style="dim"))
+    return tree
+
+
+def _headline(index: int, turn: Turn) -> str:
+    parts = [f"turn {index}", turn.actor]
+    if len(turn.sampled_ids):
+        parts.append(f"+{len(turn.prompt_ids)} read, {len(turn.sampled_ids)} sampled tokens")
+        parts.append(f"log p {float(turn.logprobs.sum()):.3f}")
+    if turn.segment:
+        parts.append(f"segment {turn.segment}")
+    if turn.snapshot is not None:
+        parts.append(f"snapshot ({turn.snapshot.restore})")
+    return "  ".join(parts)
+
+
+def _said(turn: Turn) -> Iterator[str]:
+    for message in turn.messages:
+        if text_of(message):
+            yield text_of(message)
+        yield from (compact(call) for call in message.tool_calls)
+
+
+def _add_turn(node: Tree, turn: Turn, limit: int | None) -> None:
+    for text in _said(turn):
+        node.add(Text(visible(text, limit), style="cyan"))
+    _add_step(node, turn.step, limit)
+
+
+def _add_step(node: Tree, step: Step, limit: int | None) -> None:
+    for message in step.observation:
+        node.add(Text(f"{message.role}: {visible(text_of(message), limit)}"))
+    facts = [] if step.reward is None else [f"reward {step.reward:g}"]
+    facts += [f"{visible(name)} {value:g}" for name, value in step.channels.items()]
+    facts += [f"stop {step.stop}"] if step.stop is not None else []
+    facts += [f"cost {visible(name)} {value:g}" for name, value in step.cost.items()]
+    if facts:
+        node.add(Text("  ".join(facts), style="green"))
+
+
+def _turn_in_full(episode: Episode, index: int) -> Tree:
+    turn = episode.turns[index]
+    tree = Tree(Text(f"{visible(episode.id)}  {_headline(index, turn)}", style="bold"))
+    _add_turn(tree, turn, None)
+    if turn.step.state_key:
+        tree.add(Text(f"state key: {visible(turn.step.state_key)}"))
+    if turn.step.legal is not None:
+        tree.add(Text(f"legal next: {visible('; '.join(turn.step.legal))}"))
+    if turn.step.submission is not None:
+        tree.add(Text(f"submission:\n{visible(turn.step.submission)}"))
+    if len(turn.sampled_ids):
+        tree.add(Text(f"position {turn.position}, versions {[(run.start, run.version) for run in turn.versions]}"))
+        tree.add(Text(f"prompt ids: {turn.prompt_ids.tolist()}"))
+        pairs = zip(turn.sampled_ids.tolist(), turn.logprobs.tolist(), strict=True)
+        tree.add(Text("sampled id (log p): " + " ".join(f"{token} ({logprob:.3f})" for token, logprob in pairs)))
+    return tree
