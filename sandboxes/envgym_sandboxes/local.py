@@ -46,7 +46,7 @@ class LocalBackend(LayeredBackend):
         name = self.new_layer_name()
         await zygote.ask("layer", name=name, size=0, after=[])
         await job(zygote, "fill", layer=f"{name}/u", steps=steps, uid=os.geteuid(), gid=os.getegid())
-        return Base((name,), (name,), {"env": worlds.default_env(world), "python": None})
+        return Base((name,), (name,), {"env": worlds.default_env(world, worlds.python_search(False)), "python": None})
 
     async def fill_upper(self, base: Base, frozen: Frozen, upper: str) -> bool:
         """A whole copy of the state below."""

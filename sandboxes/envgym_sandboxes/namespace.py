@@ -55,7 +55,8 @@ class NamespaceBackend(LayeredBackend):
 
     def settings(self) -> dict[str, Any]:
         """See `LayeredBackend.settings`."""
-        return {"privileged": self._privileged, "uid": self._uid, "gid": self._uid}
+        settings: dict[str, Any] = {"privileged": self._privileged, "uid": self._uid, "gid": self._uid}
+        return settings | {"alias": worlds.python_alias(), "alias_top": worlds.ALIAS_TOP}
 
     def advice(self) -> str:
         """See `LayeredBackend.advice`."""
@@ -100,8 +101,9 @@ class NamespaceBackend(LayeredBackend):
         ]
         top = await self._layer(worlds.files_steps(world, binds))
         lowers = tuple(f"{layer}/u" for layer in (top, *reversed(layers))) + (() if host else (image,))
+        search = worlds.python_search(True) if host else []
         prepared = [(await self._bind(path), path) for path in binds]
-        spec = {"binds": prepared, "env": worlds.default_env(world), "python": None if host else ["python3"]}
+        spec = {"binds": prepared, "env": worlds.default_env(world, search), "python": None if host else ["python3"]}
         return Base(lowers, (top,), spec)
 
     async def _bind(self, path: str) -> str:

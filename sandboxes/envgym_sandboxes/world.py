@@ -17,6 +17,7 @@ __all__ = ["check_world", "default_env", "files_steps", "host_binds", "host_step
 
 Step = dict[str, Any]
 HOME = "/home/agent"
+ALIAS_TOP = "/mnt"
 _PROGRAMS = ("usr", "opt", "nix", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _EMPTY = ("boot", "dev", "etc", "home", "media", "mnt", "proc", "root", "run", "srv", "sys", "var")
 _SECRET = (
@@ -32,11 +33,23 @@ _PASSWD = (
 _GROUP = "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"
 
 
-def default_env(world: World) -> dict[str, str]:
+def python_alias() -> str | None:
+    """Where this interpreter's virtual environment is shown inside; None if it is none, or must keep its path.
+
+    Always the same place: its own path would be in observations, and may lie below a world's workdir.
+    """
+    return f"{ALIAS_TOP}/python" if sys.prefix != sys.base_prefix and os.path.isdir(ALIAS_TOP) else None
+
+
+def python_search(confined: bool) -> list[str]:
+    """Where the programs of this interpreter's environment are."""
+    alias = python_alias() if confined else None
+    return [f"{ALIAS_TOP}/scripts", f"{alias}/bin"] if alias else [f"{sys.prefix}/bin"]
+
+
+def default_env(world: World, first: list[str]) -> dict[str, str]:
     """The environment of every command: fixed, so that two hosts give the same observations."""
-    search = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    if world.image == "host":
-        search = f"{sys.prefix}/bin:{search}"
+    search = ":".join([*first, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"])
     env = {"PATH": search, "HOME": HOME, "USER": "agent", "LOGNAME": "agent", "SHELL": "/bin/bash"}
     env |= {"LANG": "C.UTF-8", "TERM": "dumb", "TZ": "UTC", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     return env | world.env
@@ -74,7 +87,7 @@ def image_root(world: World, images: Mapping[str, str]) -> str:
 def host_binds() -> list[str]:
     """The host's directories that are shown read-only at their own path: programs, and this interpreter."""
     binds = [path for path in (f"/{name}" for name in _PROGRAMS) if os.path.isdir(path) and not os.path.islink(path)]
-    for prefix in (sys.base_prefix, sys.prefix):
+    for prefix in (sys.base_prefix, ALIAS_TOP if python_alias() else sys.prefix):
         path = os.path.realpath(prefix)
         if not any(path == bind or path.startswith(bind + "/") for bind in binds):
             binds.append(path)

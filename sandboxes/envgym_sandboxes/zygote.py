@@ -7,6 +7,7 @@ for preloaded modules are forks of it. It trusts its owner, sees no byte that a 
 """
 
 import gc
+import glob
 import importlib
 import json
 import os
@@ -59,6 +60,35 @@ def _enter(settings: dict[str, Any]) -> None:
     syscalls.mount("envgym", "dev", "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, "mode=0755,size=64k")
     root.make_devices("dev")
     syscalls.mount("", "dev", "", syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY)
+
+
+def _move_python(alias: str, top: str) -> None:
+    """Show this interpreter's virtual environment at `alias`, read-only, and import from there from now on.
+
+    `top` is an empty place in this mount namespace only. Scripts whose first line names the old place are copied.
+    """
+    old = sys.prefix
+    syscalls.mount("envgym", top, "tmpfs", _TMPFS, "mode=0755")
+    scripts = f"{top}/scripts"
+    for path in (alias, scripts):
+        os.mkdir(path)
+    for entry in os.scandir(f"{old}/bin"):
+        if entry.is_file(follow_symlinks=False) and entry.stat().st_size < _LEAST:
+            with open(entry.path, "rb") as file:
+                content = file.read()
+            if content.startswith(b"#!" + old.encode()):
+                with open(f"{scripts}/{entry.name}", "wb") as file:
+                    file.write(content.replace(old.encode(), alias.encode(), 1))
+                os.chmod(f"{scripts}/{entry.name}", 0o755)
+    syscalls.bind(old, alias, read_only=True)
+    with open(f"{top}/empty", "w"):
+        pass
+    for path in glob.glob(f"{alias}/lib/python*/site-packages/*envgym*.pth"):
+        syscalls.bind(f"{top}/empty", path)  # programs inside must not begin by importing this project
+    sys.path[:] = [alias + path[len(old) :] if path.startswith(old) else path for path in sys.path]
+    sys.prefix = sys.exec_prefix = alias
+    sys.executable = f"{alias}/bin/{os.path.basename(sys.executable)}"
+    sys.path_importer_cache.clear()
 
 
 class Zygote:
@@ -267,6 +297,8 @@ def main() -> None:
     try:
         if settings["confined"]:
             _enter(settings)
+            if settings["alias"]:
+                _move_python(settings["alias"], settings["alias_top"])
         else:
             os.chdir(settings["state"])
     except OSError as error:
