@@ -1,6 +1,6 @@
 """What runs inside the sandbox: one pytest session whose results leave by a private descriptor.
 
-The request comes as JSON on standard input and is read before anything of the package is imported. Standard
+The request was read from standard input before anything of the package is imported. Standard
 output is moved to a descriptor of its own and every line on it starts with the request's nonce, so printing is
 no result; pytest's own report goes nowhere. This narrows what tested code can forge, it does not rule it out:
 code in the same process can reach anything, so a verdict that matters is taken in a sandbox the agent never had.
@@ -8,6 +8,7 @@ Imports only the standard library and pytest, and nothing of this project.
 """
 
 import base64
+import importlib
 import json
 import os
 import random
@@ -22,6 +23,12 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
 import pytest
+from _pytest.config import default_plugins
+
+for _name in ("unittest", "doctest", "pdb", "difflib", "xml.etree.ElementTree", "pickle", "decimal", "datetime"):
+    importlib.import_module(_name)  # what every run needs anyway: a warm interpreter then has it
+for _name in default_plugins:
+    importlib.import_module(f"_pytest.{_name}")
 
 _MAX_ERROR = 300
 _MAX_FRAMES = 8
@@ -244,9 +251,8 @@ def _prepare(request: dict[str, Any]) -> None:
     signal.signal(signal.SIGALRM, _on_alarm)
 
 
-def main() -> NoReturn:
-    """Read the request, run the tests, answer, leave without running anyone's exit hooks."""
-    request = json.loads(sys.stdin.buffer.read())
+def main(request: dict[str, Any]) -> NoReturn:
+    """Run the tests, answer, leave without running anyone's exit hooks."""
     request["root"] = os.path.realpath(os.getcwd())
     channel = os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
@@ -261,7 +267,3 @@ def main() -> NoReturn:
     code = int(pytest.main([*arguments, *request["files"]], plugins=[recorder]))
     recorder.write("done", code, recorder.count, sys.flags.hash_randomization)
     os._exit(code)
-
-
-if __name__ == "__main__":
-    main()

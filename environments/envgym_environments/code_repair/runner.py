@@ -11,6 +11,7 @@ import secrets
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -21,10 +22,22 @@ from envgym.task import Task
 __all__ = ["GUEST", "PRELOAD", "WORKDIR", "Layout", "Outcome", "TestReport", "run_tests"]
 
 GUEST = "envgym_environments.code_repair.guest"
-"""The module that runs inside the sandbox; it must be importable there."""
+"""The module that runs inside the sandbox: preloaded by a warm interpreter, else sent as source."""
 
-PRELOAD = ("pytest",)
-"""What a backend's warm interpreter should have imported."""
+PRELOAD = ("pytest", GUEST)
+"""What a backend's warm interpreter should have imported (`World.preload`)."""
+
+_BOOT = f"""
+import json, sys
+request = json.loads(sys.stdin.buffer.read())
+guest = sys.modules.get({GUEST!r})
+if guest is None:
+    import types
+    guest = types.ModuleType("guest")
+    exec(compile(request["source"], "guest.py", "exec"), guest.__dict__)
+guest.main(request)
+"""
+_SOURCE = files("envgym_environments.code_repair").joinpath("guest.py").read_text()
 
 WORKDIR = "/repo"
 """Where a package's tree lies inside the world."""
@@ -234,24 +247,25 @@ async def run_tests(
     """
     if selection is not None and not selection:
         raise ValueError("selection is empty: nothing would run; pass None to run every test")
-    files = layout.tests
+    tests = layout.tests
     if selection is not None:
         wanted = {name.partition("::")[0] for name in selection}
-        files = tuple(name for name in layout.tests if name in wanted)
+        tests = tuple(name for name in layout.tests if name in wanted)
     nonce = secrets.token_hex(8)
     request = {
+        "source": _SOURCE,
         "nonce": nonce,
         "source_root": layout.source_root,
         "package": layout.package,
-        "files": files,
+        "files": tests,
         "selection": None if selection is None else list(selection),
         "deselect": layout.deselect,
         "trace": trace,
         "fail_fast": fail_fast,
         "test_timeout_s": test_timeout_s,
     }
-    if not files:
+    if not tests:
         empty = ExecResult(exit_code=5, stdout=b"", stderr=b"", wall_s=0.0)
         return _report(empty, _Events(done=(5, 0)), selection)
-    result = await shell.exec([WARM_PYTHON, "-m", GUEST], stdin=json.dumps(request).encode(), timeout_s=timeout_s)
+    result = await shell.exec([WARM_PYTHON, "-c", _BOOT], stdin=json.dumps(request).encode(), timeout_s=timeout_s)
     return _report(result, _read_events(result.stdout, nonce), selection)

@@ -4,7 +4,6 @@ Fetching is set-up and goes through pip, so the index, certificates and proxies 
 with. Nothing here runs tests, and no code of a package is ever part of this project.
 """
 
-import compileall
 import hashlib
 import os
 import shutil
@@ -16,18 +15,19 @@ import tomllib
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from py_compile import PycInvalidationMode
 from typing import Literal
 
+import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from envgym.errors import InfrastructureFailure
-from envgym_environments.code_repair.runner import Layout
+from envgym_environments.code_repair.precompile import precompile
+from envgym_environments.code_repair.runner import WORKDIR, Layout
 
 __all__ = ["Package", "cache_root", "fetch", "layout_of", "packages", "source_tree"]
 
 _MAX_UNPACKED_BYTES = 200 << 20
-_TREE_FORMAT = 1
+_TREE_FORMAT = 2
 
 
 class Package(BaseModel):
@@ -159,22 +159,26 @@ def source_tree(package: Package, *, cache: Path | None = None) -> Path:
     an old body.
     """
     root = cache or cache_root()
-    tree = root / "trees" / f"{package.slug}-{package.sha256[:16]}-{_TREE_FORMAT}"
+    tree = root / "trees" / f"{package.slug}-{package.sha256[:16]}-{_stamp(package)}"
     if tree.is_dir():
         return tree
     sdist = fetch(package, cache=root)
     tree.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tree.parent, prefix=".unpack-") as place:
         top = _unpack(sdist, Path(place))
-        compileall.compile_dir(
-            top, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH, stripdir=str(top), prependdir=""
-        )
+        precompile(top, layout_of(package, top).tests, workdir=WORKDIR)
         try:
             os.replace(top, tree)
         except OSError:
             if not tree.is_dir():  # somebody else may have finished first; theirs is the same
                 raise
     return tree
+
+
+def _stamp(package: Package) -> str:
+    """Names what else a tree depends on: this file's format, the interpreter, pytest, and which files are tests."""
+    parts = (_TREE_FORMAT, sys.implementation.cache_tag, pytest.__version__, package.tests, list(package.deselect))
+    return hashlib.blake2b(repr(parts).encode(), digest_size=4).hexdigest()
 
 
 def _unpack(sdist: Path, place: Path) -> Path:

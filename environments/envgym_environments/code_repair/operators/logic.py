@@ -56,7 +56,7 @@ def _negate(site: Site) -> Iterator[Edit]:
         return  # that is drop-not
     simple = isinstance(test, cst.Name | cst.Call | cst.Attribute | cst.Subscript)
     code = site.code(test)
-    yield Edit(test, f"not {code}" if simple or test.lpar else f"not ({code})")  # type: ignore[attr-defined]
+    yield Edit(test, f"not {code}" if simple or test.lpar else f"not ({code})")
 
 
 def _is_main_guard(test: cst.BaseExpression) -> bool:

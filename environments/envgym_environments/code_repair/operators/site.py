@@ -8,7 +8,6 @@ import ast
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
@@ -207,26 +206,24 @@ class _Finder:
         return statement.start.line, self.positions[edit.until or edit.node].end.line
 
     def _differs(self, function: Function, mutation: Mutation) -> bool:
-        """Whether the function's syntax tree changes and stays valid."""
+        """Whether the change is more than layout, and the function stays valid."""
+        if mutation.before.translate(_LAYOUT) == mutation.after.translate(_LAYOUT):
+            return False
         span = self.positions[function.node]
-        first, last = span.start.line, max(span.end.line, mutation.end_line)
-        original = "".join(self.lines[first - 1 : last])
-        offset = first - 1
-        changed = _splice(self.lines[first - 1 : last], mutation, offset)
-        tree = _dump(changed)
-        return tree is not None and tree != _dump(original)
+        offset = span.start.line - 1
+        return _parses(_splice(self.lines[offset : max(span.end.line, mutation.end_line)], mutation, offset))
 
 
-@lru_cache(maxsize=64)
-def _dump_cached(text: str) -> str | None:
+_LAYOUT = str.maketrans("", "", " \t\n()\\,")
+"""What may differ between two texts of one syntax tree, with nothing else that operators write."""
+
+
+def _parses(text: str) -> bool:
     try:
-        return ast.dump(ast.parse("if 1:\n" + text if text[:1] in " \t" else text))
+        ast.parse("if 1:\n" + text if text[:1] in " \t" else text)
     except (SyntaxError, ValueError, RecursionError):
-        return None
-
-
-def _dump(text: str) -> str | None:
-    return _dump_cached(text)
+        return False
+    return True
 
 
 def _cut(lines: Sequence[str], line: int, column: int, end_line: int, end_column: int) -> str:

@@ -1,0 +1,225 @@
+"""Tasks on disk: built package by package, stored as one checked file, loaded as a `TaskSet`.
+
+The file is a header line (format, count, digest of the rest) and one `Task` as JSON a line. It is written beside
+its place and renamed, so a reader sees the old set or the new one. Which tasks come out depends on the recipe,
+the seed and the counts only; the source trees they stand on are found again in the cache of the machine that
+loads them.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from envgym.errors import EnvgymError
+from envgym.sandbox import SandboxBackend
+from envgym.task import Task, TaskSet
+from envgym_environments.code_repair.factory import Plan, Yield, make_tasks
+from envgym_environments.code_repair.sources import Package, cache_root
+
+__all__ = ["Built", "build_tasks", "default_path", "load_tasks", "write_tasks"]
+
+_FORMAT = "envgym code-repair tasks 1"
+_CACHE_MARK = "$ENVGYM_CACHE"
+
+
+@dataclass(slots=True)
+class Built:
+    """What a build gave: the file, the tasks, and the yield of each package; `failed` says why one gave none."""
+
+    path: Path
+    tasks: list[Task] = field(default_factory=list)
+    yields: dict[str, Yield] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def default_path(cache: Path | None = None) -> Path:
+    """Where the task file lies unless it is named."""
+    return (cache or cache_root()) / "tasks.jsonl"
+
+
+def _relocated(line: str, old: str, new: str) -> str:
+    """A task's JSON with the front of its trees' sources exchanged."""
+    data: dict[str, Any] = json.loads(line)
+    for tree in (data.get("world") or {}).get("trees", ()):
+        if tree["source"].startswith(old + "/"):
+            tree["source"] = new + tree["source"].removeprefix(old)
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+def write_tasks(tasks: Iterable[Task], path: Path, *, cache: Path | None = None) -> str:
+    """Write a task file and return its digest. Raises ValueError for an id that occurs twice."""
+    root = str(cache or cache_root())
+    lines: list[str] = []
+    seen: set[str] = set()
+    for task in tasks:
+        if task.id in seen:
+            raise ValueError(f"task id {task.id!r} occurs twice; ids must be unique in a task file")
+        seen.add(task.id)
+        lines.append(_relocated(task.model_dump_json(), root, _CACHE_MARK))
+    body = "".join(line + "\n" for line in lines).encode()
+    digest = hashlib.blake2b(body, digest_size=16).hexdigest()
+    header = json.dumps({"format": _FORMAT, "count": len(lines), "digest": digest})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(header.encode() + b"\n" + body)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return digest
+
+
+def load_tasks(path: Path | None = None, *, cache: Path | None = None) -> TaskSet:
+    """The tasks of a file, every one checked.
+
+    Raises FileNotFoundError when there is no file or a task's source tree is gone, and ValueError naming file,
+    line and field when the file is damaged or a package is in two splits.
+    """
+    path = path or default_path(cache)
+    if not path.exists():
+        raise FileNotFoundError(f"no task file at {path}: build one with `envgym tasks build`, or name another")
+    head, _, body = path.read_bytes().partition(b"\n")
+    _check_header(path, head, body)
+    root = str(cache or cache_root())
+    tasks = [
+        _read_task(path, number, line, root) for number, line in enumerate(body.decode().splitlines(), start=2)
+    ]
+    _check_splits(path, tasks)
+    _check_trees(path, tasks)
+    return TaskSet(tasks)
+
+
+def _check_header(path: Path, head: bytes, body: bytes) -> None:
+    try:
+        header = json.loads(head)
+        found, count, digest = header["format"], header["count"], header["digest"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path}, line 1: not the header of a task file ({type(error).__name__}: {error})"
+        ) from error
+    if found != _FORMAT:
+        raise ValueError(f"{path}, line 1: format is {found!r}; this version reads {_FORMAT!r}: build it again")
+    if body.count(b"\n") != count:
+        raise ValueError(f"{path}: {body.count(bytes([10]))} task lines, but line 1 announces {count}: it was cut")
+    got = hashlib.blake2b(body, digest_size=16).hexdigest()
+    if got != digest:
+        raise ValueError(f"{path}: content has digest {got}, but line 1 demands {digest}: it was changed by hand")
+
+
+def _read_task(path: Path, number: int, line: str, root: str) -> Task:
+    try:
+        return Task.model_validate_json(_relocated(line, _CACHE_MARK, root))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ValueError(
+            f"{path}, line {number}: field {where!r}: {first['msg']}, got {first['input']!r}"
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}, line {number}: not a task ({type(error).__name__}: {error})") from error
+
+
+def _check_splits(path: Path, tasks: Sequence[Task]) -> None:
+    splits: dict[str, str] = {}
+    for number, task in enumerate(tasks, start=2):
+        package = str(task.metadata.get("package"))
+        if splits.setdefault(package, task.split) != task.split:
+            raise ValueError(
+                f"{path}, line {number}: package {package!r} is in split {task.split!r} here and in "
+                f"{splits[package]!r} before; a package belongs to one split"
+            )
+
+
+def _check_trees(path: Path, tasks: Sequence[Task]) -> None:
+    sources = {tree.source: task for task in tasks if task.world for tree in task.world.trees}
+    for source, task in sources.items():
+        if not Path(source).is_dir():
+            raise FileNotFoundError(
+                f"{path}: task {task.id!r} stands on the source tree {source}, which is not there: "
+                "run `envgym tasks build` here (it fetches the sources again)"
+            )
+
+
+def _part_path(package: Package, plan: Plan, path: Path) -> Path:
+    """Where one package's finished share of a build is kept, so that a stopped build goes on where it was."""
+    key = repr((_FORMAT, package, plan)).encode()
+    name = f"{package.slug}-{hashlib.blake2b(key, digest_size=6).hexdigest()}.jsonl"
+    return path.with_name(path.name + ".parts") / name
+
+
+async def build_tasks(
+    packages: Sequence[Package],
+    backend: SandboxBackend,
+    *,
+    plan: Plan | None = None,
+    path: Path | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+    cache: Path | None = None,
+) -> Built:
+    """Make the tasks of `packages` and write them to one file; `progress` gets a line per package.
+
+    A package whose source or suite cannot be used is named in `Built.failed`; the others are built. Finished
+    packages of a stopped build with the same recipe are taken over (with their yield).
+    """
+    plan, path = plan or Plan(), path or default_path(cache)
+    built = Built(path)
+    for package in packages:
+        part = _part_path(package, plan, path)
+        if part.exists():
+            tasks, counts = list(load_tasks(part, cache=cache)), _load_yield(part)
+        else:
+            counts = Yield()
+            try:
+                tasks = await _build_part(package, backend, plan, counts, cache)
+            except (ValueError, EnvgymError) as error:
+                built.failed[package.name] = f"{type(error).__name__}: {error}"
+                progress(f"{package.slug}: {built.failed[package.name]}")
+                continue
+            write_tasks(tasks, part, cache=cache)
+            part.with_suffix(".yield").write_text(json.dumps(_dump_yield(counts)))
+        built.tasks += tasks
+        built.yields[package.name] = counts
+        rate = counts.valid / counts.seconds * 3600 if counts.seconds else 0.0
+        progress(f"{package.slug}: {counts.valid} valid of {counts.tried} tried, {rate:.0f} valid/h")
+    write_tasks(built.tasks, path, cache=cache)
+    return built
+
+
+async def _build_part(
+    package: Package, backend: SandboxBackend, plan: Plan, counts: Yield, cache: Path | None
+) -> list[Task]:
+    began = time.perf_counter()
+    tasks = [task async for task in make_tasks(package, backend, plan, counts=counts, cache=cache)]
+    counts.seconds = time.perf_counter() - began
+    return tasks
+
+
+def _dump_yield(counts: Yield) -> dict[str, Any]:
+    verdicts = {name: dict(found) for name, found in counts.verdicts.items()}
+    return {
+        "verdicts": verdicts,
+        "uncovered": counts.uncovered,
+        "crowded": counts.crowded,
+        "seconds": counts.seconds,
+    }
+
+
+def _load_yield(part: Path) -> Yield:
+    """The stored counts; empty ones when they are gone (they are a report, the tasks are the result)."""
+    place = part.with_suffix(".yield")
+    if not place.exists():
+        return Yield()
+    raw = json.loads(place.read_text())
+    verdicts = {name: Counter(found) for name, found in raw["verdicts"].items()}
+    return Yield(verdicts, raw["uncovered"], raw["crowded"], raw["seconds"])
