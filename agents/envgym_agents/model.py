@@ -1,0 +1,96 @@
+"""Models: a fresh small transformer from a configuration, or any local Hugging Face folder.
+
+A folder holds weights (safetensors), configuration and tokenizer together. Nothing here samples or trains.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from envgym_agents.tokenizer import load_tokenizer
+
+__all__ = ["SIZES", "Shape", "load_model", "max_length", "new_model", "parameters", "save_model"]
+
+
+class Shape(NamedTuple):
+    """Widths and depth of a decoder: hidden units, inner units of a feed-forward block, layers, heads."""
+
+    hidden: int
+    inner: int
+    layers: int
+    heads: int
+
+
+SIZES: Mapping[str, Shape] = MappingProxyType(
+    {
+        "tiny": Shape(32, 64, 2, 2),
+        "0.8M": Shape(128, 384, 2, 4),
+        "2M": Shape(192, 512, 3, 6),
+        "4M": Shape(256, 640, 4, 8),
+    }
+)
+"""Named sizes; parameters are counted with a vocabulary of 2,000 ("tiny" is for tests)."""
+
+
+def new_model(
+    vocab_size: int, *, size: str = "0.8M", seed: int = 0, context: int = 4096, dropout: float = 0.0
+) -> Any:
+    """A randomly initialised Llama-style causal LM in float32, in evaluation mode.
+
+    The weights are a function of the arguments; no global generator is left changed. context: the most positions.
+    dropout: of attention, while training.
+    """
+    if size not in SIZES:
+        raise ValueError(f"size {size!r} is not one of {', '.join(SIZES)}")
+    shape = SIZES[size]
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.heads,
+        max_position_embeddings=context,
+        attention_dropout=dropout,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config).eval()
+
+
+def load_model(folder: str | Path, *, device: str = "cpu", dtype: str = "auto") -> tuple[Any, Any]:
+    """A local folder's causal LM (evaluation mode) and its tokenizer. Never asks a network.
+
+    dtype: "auto" (as stored), or a torch dtype's name such as "bfloat16".
+    """
+    tokenizer = load_tokenizer(folder)
+    model = AutoModelForCausalLM.from_pretrained(str(folder), local_files_only=True, dtype=dtype)
+    return model.to(device).eval(), tokenizer
+
+
+def save_model(folder: str | Path, model: Any, tokenizer: Any) -> None:
+    """Write weights (safetensors), configuration and tokenizer to one folder."""
+    model.save_pretrained(str(folder), safe_serialization=True)
+    tokenizer.save_pretrained(str(folder))
+
+
+def parameters(model: Any) -> int:
+    """How many weights a model has, each counted once."""
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def max_length(model: Any) -> int:
+    """The most positions the model's configuration allows; 4,096 where it names no bound."""
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
+        bound = getattr(model.config, name, None)
+        if isinstance(bound, int) and bound > 0:
+            return bound
+    return 4096

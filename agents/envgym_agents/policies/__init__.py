@@ -1,0 +1,1 @@
+"""Who samples tokens: policies over models that run in this process."""

@@ -1,0 +1,295 @@
+"""A policy over a model in this process: calls that wait together are computed together, contexts stay cached.
+
+Passes run in one worker thread, so worlds go on meanwhile. Whoever is ready joins the next pass; nobody waits for
+stragglers, and no time is slept. Each token is drawn from its own request's generator, so what else is in the batch
+changes a draw only through the rounding of matrix products.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from envgym.errors import AgentFailure
+from envgym.limits import Sampling
+from envgym.policy import Completion, Prompt, Session, VersionRun
+from envgym_agents.model import max_length
+from envgym_agents.policies.draw import draw
+from envgym_agents.policies.engine import Part, engine_for
+from envgym_agents.policies.sessions import Pool, TransformerSession
+
+__all__ = ["TransformerPolicy"]
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """One call of `sample` while it is served."""
+
+    context: list[int]
+    sampling: Sampling
+    session: TransformerSession
+    rng: np.random.Generator
+    future: asyncio.Future[Completion]
+    own_session: bool
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[VersionRun] = field(default_factory=list)
+
+    def take(self, token: int, logprob: float, version: int) -> Literal["stop", "length"] | None:
+        """Record a sampled token; says how the completion ended, or None."""
+        if not self.versions or self.versions[-1].version != version:
+            self.versions.append(VersionRun(len(self.ids), version))
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        self.context.append(token)
+        if token in self.sampling.stop_ids:
+            return "stop"
+        return "length" if len(self.ids) >= self.sampling.max_tokens else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """New weights that wait for the present pass to end."""
+
+    weights: Mapping[str, Tensor] | None
+    version: int | None
+    loaded: asyncio.Future[None]
+
+
+class TransformerPolicy:
+    """Samples from a Hugging Face causal LM.
+
+    model: used in place; who trains it must not do so during a pass, and says `update` (or raises `version`)
+        afterwards: caches of older weights are then computed anew. version: count of weight updates.
+    max_length: the longest context, sampled tokens included; the model's own bound by default.
+    max_cached_tokens: bound of cached positions over all sessions; idle sessions lose their cache first (it is
+        computed anew when they go on). pass_tokens: about how many new positions one pass computes at most.
+    seed: of draws whose Sampling has no seed of its own.
+
+    Raises ValueError for prompts that are empty, too long, or hold unknown ids. A failing pass raises AgentFailure
+    in every call it served.
+    """
+
+    def __init__(
+        self, model: Any, *, max_length: int | None = None, max_cached_tokens: int = 1 << 20,
+        pass_tokens: int = 16384, seed: int = 0,
+    ) -> None:  # fmt: skip
+        self.model = model
+        self.version = 0
+        self.max_length = _bound(model, max_length)
+        if max_cached_tokens < self.max_length:
+            raise ValueError(
+                f"max_cached_tokens is {max_cached_tokens} but one context may hold {self.max_length}; raise the "
+                "first or lower max_length"
+            )
+        self._engine = engine_for(model)
+        self._pool = Pool(max_cached_tokens, packs=self._engine.packs)
+        self._pass_tokens = pass_tokens
+        self._rng = np.random.default_rng(seed)
+        self._updates: list[_Update] = []
+        self._waiting: list[_Request] = []
+        self._active: list[_Request] = []
+        self._server: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="envgym-policy")
+        self.passes = 0
+        self.computed_tokens = 0
+
+    @property
+    def batches(self) -> bool:
+        """Whether sessions are computed together; False where the architecture allows one at a time only."""
+        return self._engine.packs
+
+    @property
+    def cached_tokens(self) -> int:
+        """Positions that all caches have room for now."""
+        return self._pool.used
+
+    def session(self) -> TransformerSession:
+        """A fresh, empty session."""
+        return self._pool.open()
+
+    async def update(self, weights: Mapping[str, Tensor] | None = None, *, version: int | None = None) -> int:
+        """New weights from the next pass on; returns the version, one more than before unless given.
+
+        weights: a state dict to load between two passes; None when the model was changed in place. Completions in
+        progress go on under the new weights, and say so in their version runs.
+        """
+        loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._updates.append(_Update(weights, version, loaded))
+        self._start()
+        await loaded
+        return self.version
+
+    async def sample(self, prompt: Prompt, sampling: Sampling, session: Session | None = None) -> Completion:
+        """Sample a completion. Calls that wait at the same time are batched."""
+        own = session is None
+        request = self._request(prompt, sampling, self.session() if session is None else session, own=own)
+        self._waiting.append(request)
+        self._start()
+        return await request.future
+
+    async def close(self) -> None:
+        """Stop serving and free every cache; calls in progress are cancelled. Idempotent."""
+        if self._server is not None and not self._server.done():
+            self._server.cancel()
+            await asyncio.gather(self._server, return_exceptions=True)
+        self._thread.shutdown(wait=True)
+        self._pool.clear()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _request(self, prompt: Prompt, sampling: Sampling, session: Session, *, own: bool) -> _Request:
+        if not isinstance(session, TransformerSession) or session.pool is not self._pool:
+            raise ValueError("this session belongs to another policy; ask this one for a session()")
+        if prompt.media:
+            raise ValueError("this policy reads text only; the prompt holds images")
+        context = list(prompt.ids)
+        if not context:
+            raise ValueError("the prompt is empty: a context needs at least one id")
+        if len(context) + sampling.max_tokens > self.max_length:
+            raise ValueError(
+                f"the prompt holds {len(context)} ids and max_tokens is {sampling.max_tokens}, together more than "
+                f"the context of {self.max_length}; shorten the conversation (LMAgent does) or lower max_tokens"
+            )
+        size = self.model.config.vocab_size
+        if min(context) < 0 or max(context) >= size:
+            raise ValueError(
+                f"the prompt holds ids outside the model's vocabulary of {size}; is it another tokenizer's?"
+            )
+        session.take()
+        rng = np.random.default_rng(sampling.seed) if sampling.seed is not None else self._rng.spawn(1)[0]
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        return _Request(context, sampling, session, rng, future, own)
+
+    def _start(self) -> None:
+        if self._server is None or self._server.done():
+            self._server = asyncio.get_running_loop().create_task(self._serve())
+
+    async def _load(self) -> None:
+        """Between two passes: take the new weights, in order."""
+        while self._updates:
+            update = self._updates.pop(0)
+            if update.weights is not None:
+                loop = asyncio.get_running_loop()
+                try:
+                    await loop.run_in_executor(self._thread, self.model.load_state_dict, update.weights)
+                except RuntimeError as error:  # torch says which names or shapes do not fit
+                    update.loaded.set_exception(ValueError(str(error)))
+                    continue
+            self.version = self.version + 1 if update.version is None else update.version
+            if not update.loaded.done():
+                update.loaded.set_result(None)
+
+    async def _serve(self) -> None:
+        """Serve until nobody waits; new calls join between passes."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting or self._active or self._updates:
+                await self._load()
+                await self._gather()
+                chosen, parts = self._plan()
+                if not chosen:
+                    continue
+                version = self.version
+                try:
+                    drawn = await loop.run_in_executor(self._thread, self._compute, chosen, parts)
+                except Exception as error:  # the model's code may raise anything; it is told to every caller
+                    self._fail(chosen, error)
+                    continue
+                self._absorb(chosen, parts, drawn, version)
+        finally:
+            for request in [*self._active, *self._waiting]:
+                request.future.cancel()
+                self._free(request)
+            for update in self._updates:
+                update.loaded.cancel()
+            self._active, self._waiting, self._updates = [], [], []
+
+    async def _gather(self) -> None:
+        """Let every call that is about to be made in this turn of the event loop arrive, then admit them all."""
+        count = -1
+        while len(self._waiting) != count:
+            count = len(self._waiting)
+            await asyncio.sleep(0)
+        self._active += self._waiting
+        self._waiting = []
+        for request in [request for request in self._active if request.future.done()]:
+            self._active.remove(request)  # its caller was cancelled
+            self._free(request)
+
+    def _plan(self) -> tuple[list[_Request], list[Part]]:
+        """As many requests as one pass and the memory bound allow, first come first served."""
+        chosen: list[_Request] = []
+        sessions: set[TransformerSession] = set()
+        parts: list[Part] = []
+        room = self._pass_tokens
+        for request in self._active:
+            part = request.session.reserve(
+                request.context, self.version, busy=sessions, room=room if chosen else None
+            )
+            if part is None:
+                break
+            chosen.append(request)
+            sessions.add(request.session)
+            parts.append(part)
+            room -= len(part.ids)
+        return chosen, parts
+
+    def _compute(self, chosen: Sequence[_Request], parts: Sequence[Part]) -> list[tuple[int, float]]:
+        """In the worker thread: one pass and its draws."""
+        logits: NDArray[np.float32] = self._engine.logits(parts)
+        return [
+            draw(row, request.sampling, request.rng, first=not request.ids)
+            for row, request in zip(logits, chosen, strict=True)
+        ]
+
+    def _absorb(
+        self, chosen: Sequence[_Request], parts: Sequence[Part], drawn: Sequence[tuple[int, float]], version: int
+    ) -> None:
+        self.passes += 1
+        for request, part, (token, logprob) in zip(chosen, parts, drawn, strict=True):
+            self.computed_tokens += len(part.ids)
+            request.session.commit(part, version)
+            finish = request.take(token, logprob, version)
+            if finish is not None or request.future.done():
+                self._active.remove(request)
+                self._free(request)
+            if finish is not None and not request.future.done():
+                completion = Completion(
+                    tuple(request.ids), tuple(request.logprobs), tuple(request.versions), finish
+                )
+                request.future.set_result(completion)
+
+    def _fail(self, chosen: Sequence[_Request], error: Exception) -> None:
+        for request in chosen:
+            self._active.remove(request)
+            request.session.forget()
+            self._free(request)
+            if not request.future.done():
+                failure = AgentFailure(f"the policy's forward pass failed: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                request.future.set_exception(failure)
+
+    def _free(self, request: _Request) -> None:
+        request.session.release()
+        if request.own_session:
+            request.session.close()
+
+
+def _bound(model: Any, asked: int | None) -> int:
+    own = max_length(model)
+    if asked is not None and not 1 < asked <= own:
+        raise ValueError(f"max_length is {asked}; this model takes between 2 and {own}")
+    return own if asked is None else asked

@@ -1,0 +1,339 @@
+"""From messages to token ids, append-only: only what is new is rendered and encoded.
+
+`OwnTemplate` lays out conversations for our tokenizer by hand. `FolderTemplate` takes any Hugging Face chat
+template: each turn it checks that the rendered text extends what was rendered before and encodes only the rest;
+where a template rewrites its past, the whole context is rendered anew and a new segment begins, never a silent
+drift. Sampled ids enter a context as they were sampled.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from jinja2.exceptions import TemplateError
+
+from envgym.messages import Message, text_of
+from envgym_agents.tokenizer import END, ROLES, action_ids, plain_encoder
+
+__all__ = ["Added", "Conversation", "FolderTemplate", "OwnTemplate", "Template", "spoken", "template_for"]
+
+
+def spoken(message: Message) -> str:
+    """A message as the text that templates lay out: its content, then its tool calls as ``<tool_call>`` JSON.
+
+    A message that has content is taken to hold its calls there already (that is what was sampled).
+    """
+    text = text_of(message)
+    if text or not message.tool_calls:
+        return text
+    calls = ({"name": call.name, "arguments": call.arguments} for call in message.tool_calls)
+    return "\n".join(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What an observation added: `ids`, at `position` of segment `segment` (a new segment starts at 0)."""
+
+    ids: tuple[int, ...]
+    segment: int
+    position: int
+
+
+class Conversation(Protocol):
+    """One growing context. `ids` is append-only within a segment; `segment` counts contexts."""
+
+    ids: list[int]
+    segment: int
+
+    def show(self, messages: Sequence[Message]) -> Added:
+        """Append messages and the prompt of the next assistant message."""
+        ...
+
+    def cost(self, messages: Sequence[Message]) -> int:
+        """How many ids the context would hold after `show(messages)`."""
+        ...
+
+    def said(self, ids: Sequence[int]) -> str:
+        """Append what was sampled and return its text, without the stop token."""
+        ...
+
+    def restart(self, messages: Sequence[Message]) -> Added:
+        """Open a new segment that holds just `messages` and the prompt of the next assistant message."""
+        ...
+
+    def fork(self) -> "Conversation":
+        """An independent copy."""
+        ...
+
+
+class Template(Protocol):
+    """How one tokenizer's conversations are laid out. `actions`: compact action string -> id, may be empty."""
+
+    stop_ids: tuple[int, ...]
+    actions: dict[str, int]
+
+    def open(self) -> Conversation:
+        """An empty conversation."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some sampled ids; an action token is its compact string."""
+        ...
+
+
+def template_for(tokenizer: Any) -> "OwnTemplate | FolderTemplate":
+    """The template of a tokenizer: ours by hand, any other by its own chat template."""
+    known = tokenizer.get_vocab()
+    ours = {END, *ROLES.values()} <= known.keys()
+    return OwnTemplate(tokenizer) if ours else FolderTemplate(tokenizer)
+
+
+class OwnTemplate:
+    """``<|role|>`` text ``<|end|>`` for each message; special tokens inside the text stay plain text."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._core = plain_encoder(tokenizer)
+        self.actions = action_ids(tokenizer)
+        self._action_of = {index: action for action, index in self.actions.items()}
+        self.roles = {role: int(tokenizer.convert_tokens_to_ids(token)) for role, token in ROLES.items()}
+        self.end = int(tokenizer.convert_tokens_to_ids(END))
+        self.stop_ids = (self.end,)
+
+    def open(self) -> "OwnConversation":
+        """An empty conversation."""
+        return OwnConversation(self)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of plain text."""
+        return self._core.encode(text, add_special_tokens=False).ids  # type: ignore[no-any-return]
+
+    def body(self, message: Message) -> list[int]:
+        """The ids between a message's role and its end; a compact action is its one token."""
+        text = spoken(message)
+        if message.role == "assistant" and text in self.actions:
+            return [self.actions[text]]
+        return self.encode(text)
+
+    def layout(self, messages: Sequence[Message]) -> list[int]:
+        """The ids of closed messages."""
+        ids: list[int] = []
+        for message in messages:
+            ids.append(self.roles[message.role])
+            ids += self.body(message)
+            ids.append(self.end)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some sampled ids; an action token is its compact string."""
+        if len(ids) == 1 and ids[0] in self._action_of:
+            return self._action_of[ids[0]]
+        return self._core.decode(list(ids), skip_special_tokens=False)  # type: ignore[no-any-return]
+
+
+@dataclass(slots=True)
+class OwnConversation:
+    """A conversation of `OwnTemplate`."""
+
+    template: OwnTemplate
+    ids: list[int] = field(default_factory=list)
+    segment: int = 0
+
+    def _new(self, messages: Sequence[Message]) -> list[int]:
+        template = self.template
+        new = template.layout(messages)
+        # a sampled message that did not end itself (one-token actions, length limit) is ended here
+        if self.ids and self.ids[-1] != template.end:
+            new.insert(0, template.end)
+        new.append(template.roles["assistant"])
+        return new
+
+    def show(self, messages: Sequence[Message]) -> Added:
+        """Append messages and the prompt of the next assistant message."""
+        position = len(self.ids)
+        new = self._new(messages)
+        self.ids += new
+        return Added(tuple(new), self.segment, position)
+
+    def cost(self, messages: Sequence[Message]) -> int:
+        """How many ids the context would hold after `show(messages)`."""
+        return len(self.ids) + len(self._new(messages))
+
+    def said(self, ids: Sequence[int]) -> str:
+        """Append what was sampled and return its text, without the stop token."""
+        self.ids += ids
+        body = ids[:-1] if ids and ids[-1] == self.template.end else ids
+        return self.template.decode(body)
+
+    def restart(self, messages: Sequence[Message]) -> Added:
+        """Open a new segment that holds just `messages` and the prompt of the next assistant message."""
+        self.ids, self.segment = [], self.segment + 1
+        return self.show(messages)
+
+    def fork(self) -> "OwnConversation":
+        """An independent copy."""
+        return replace(self, ids=list(self.ids))
+
+
+class FolderTemplate:
+    """Any tokenizer with a chat template of its own.
+
+    Raises ValueError when it has none, or when its template can lay out none of the shapes tried: roles as they
+    are; tool messages as user messages with neighbours joined; and the system message inside the first user's.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        if not getattr(tokenizer, "chat_template", None):
+            raise ValueError("this folder's tokenizer has no chat_template; add one to tokenizer_config.json")
+        self._tokenizer = tokenizer
+        self._special = sorted(
+            (text for text in tokenizer.all_special_tokens if len(text) > 1), key=len, reverse=True
+        )
+        self.actions: dict[str, int] = {}
+        self.stop_ids = _stop_ids(tokenizer)
+        self._shape = self._fitting_shape()
+
+    def open(self) -> "FolderConversation":
+        """An empty conversation."""
+        return FolderConversation(self)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of rendered text, special tokens included."""
+        return self._tokenizer.encode(text, add_special_tokens=False)  # type: ignore[no-any-return]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some ids, special tokens shown."""
+        return self._tokenizer.decode(  # type: ignore[no-any-return]
+            list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+
+    def defused(self, text: str) -> str:
+        """Text in which special tokens' names are broken up, so that a world cannot forge a role."""
+        for special in self._special:
+            if special in text:
+                text = text.replace(special, f"{special[0]}\u200b{special[1:]}")
+        return text
+
+    def render(self, messages: Sequence[tuple[str, str]]) -> str:
+        """The reference text of (role, text) messages, with the prompt of the next assistant message."""
+        return self._apply(_SHAPES[self._shape](messages))
+
+    def _apply(self, messages: Sequence[tuple[str, str]]) -> str:
+        return self._tokenizer.apply_chat_template(  # type: ignore[no-any-return]
+            [{"role": role, "content": text} for role, text in messages], tokenize=False, add_generation_prompt=True
+        )
+
+    def _fitting_shape(self) -> int:
+        probe = [("system", "s"), ("user", "u"), ("assistant", "a"), ("tool", "t"), ("user", "v")]
+        said = ""
+        for index, shape in enumerate(_SHAPES):
+            try:
+                text = self._apply(shape(probe))
+            except (TemplateError, TypeError, KeyError, ValueError) as error:
+                said = str(error)
+                continue
+            if all(part in text for part in "suatv"):
+                return index
+        raise ValueError(
+            f"this folder's chat template lays out no conversation with tools: {said or 'text is lost'}"
+        )
+
+
+@dataclass(slots=True)
+class FolderConversation:
+    """A conversation of `FolderTemplate`: `text` is what `ids` stand for, `messages` what it was rendered from."""
+
+    template: FolderTemplate
+    ids: list[int] = field(default_factory=list)
+    segment: int = 0
+    text: str = ""
+    messages: list[tuple[str, str]] = field(default_factory=list)
+    _ended: int | None = None
+
+    def _shown(self, messages: Sequence[Message]) -> list[tuple[str, str]]:
+        template = self.template
+        return [*self.messages, *((message.role, template.defused(spoken(message))) for message in messages)]
+
+    def _new(self, messages: Sequence[tuple[str, str]]) -> tuple[str, list[int] | None]:
+        """The reference text, and the ids it adds to the segment; None where it does not extend the segment."""
+        reference = self.template.render(messages)
+        if not reference.startswith(self.text):
+            return reference, None
+        new = self.template.encode(reference[len(self.text) :])
+        if self._ended is not None:
+            if not new or new[0] != self._ended:
+                return reference, None
+            new = new[1:]
+        return reference, new
+
+    def show(self, messages: Sequence[Message]) -> Added:
+        """Append messages and the prompt of the next assistant message; a new segment where that is impossible."""
+        self.messages = self._shown(messages)
+        reference, new = self._new(self.messages)
+        if new is None:
+            self.ids, self.segment = [], self.segment + 1
+            new = self.template.encode(reference)
+        position = len(self.ids)
+        self.ids += new
+        self.text, self._ended = reference, None
+        return Added(tuple(new), self.segment, position)
+
+    def cost(self, messages: Sequence[Message]) -> int:
+        """How many ids the context would hold after `show(messages)`."""
+        reference, new = self._new(self._shown(messages))
+        return len(self.template.encode(reference)) if new is None else len(self.ids) + len(new)
+
+    def said(self, ids: Sequence[int]) -> str:
+        """Append what was sampled and return its text, without the stop token."""
+        self.ids += ids
+        self._ended = ids[-1] if ids and ids[-1] in self.template.stop_ids else None
+        text = self.template.decode(ids[:-1] if self._ended is not None else ids)
+        self.text += text
+        self.messages.append(("assistant", text))
+        return text
+
+    def restart(self, messages: Sequence[Message]) -> Added:
+        """Open a new segment that holds just `messages` and the prompt of the next assistant message."""
+        self.ids, self.segment, self.text, self.messages = [], self.segment + 1, "", []
+        self._ended = None
+        return self.show(messages)
+
+    def fork(self) -> "FolderConversation":
+        """An independent copy."""
+        return replace(self, ids=list(self.ids), messages=list(self.messages))
+
+
+def _as_is(messages: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    return list(messages)
+
+
+def _alternating(messages: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Tool messages become the user's; neighbours of one role are joined."""
+    joined: list[tuple[str, str]] = []
+    for role, text in messages:
+        role = "user" if role == "tool" else role
+        if joined and joined[-1][0] == role:
+            joined[-1] = (role, f"{joined[-1][1]}\n{text}")
+        else:
+            joined.append((role, text))
+    return joined
+
+
+def _without_system(messages: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """As `_alternating`, with system messages said by the user."""
+    return _alternating([("user" if role == "system" else role, text) for role, text in messages])
+
+
+_SHAPES = (_as_is, _alternating, _without_system)
+
+
+def _stop_ids(tokenizer: Any) -> tuple[int, ...]:
+    """The end-of-sequence id and the usual end-of-turn ids that the vocabulary knows, ascending."""
+    known = tokenizer.get_vocab()
+    names = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>")
+    ids = {known[name] for name in names if name in known}
+    if tokenizer.eos_token_id is not None:
+        ids.add(int(tokenizer.eos_token_id))
+    if not ids:
+        raise ValueError("this folder's tokenizer names no eos_token: generation would never end")
+    return tuple(sorted(ids))
