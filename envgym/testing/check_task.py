@@ -1,0 +1,123 @@
+"""The task contract, executable: ids are unique, tasks are data, splits do not overlap, and they can be solved.
+
+`check_tasks` looks at the data alone; `check_task` also plays: the reference solution scores full, doing nothing
+scores none. How an environment behaves is `check_env`'s business.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from envgym.env import THE_AGENT, Env, Playable, Replaying
+from envgym.episode import Episode
+from envgym.limits import Limits
+from envgym.policy import AgentFactory
+from envgym.rollout import Job, Rollout, run_episode
+from envgym.task import Task, TaskSet
+from envgym.testing.fakes import ScriptedAgent
+
+__all__ = ["check_task", "check_task_sync", "check_tasks"]
+
+_MANY = 1000
+
+
+def check_tasks(tasks: TaskSet, *, splits: Sequence[str] | None = None) -> None:
+    """Check tasks as data (of an infinite set, the first 1,000). Raises AssertionError with the broken sentence.
+
+    `splits`, when given, are the names that tasks may have.
+    """
+    found = tasks.take(_MANY) if tasks.infinite else list(tasks)
+    assert found, "a task set holds at least one task"
+    ids = [task.id for task in found]
+    twice = sorted({name for name in ids if ids.count(name) > 1}) if len(set(ids)) < len(ids) else []
+    assert not twice, f"task ids are unique in their set; twice: {twice[:5]}"
+    for index, task in enumerate(found):
+        assert isinstance(task, Task), f"a task set holds Tasks; task {index} is a {type(task).__name__}"
+        again = Task.model_validate_json(task.model_dump_json())
+        assert again == task, f"a task reads back from JSON as it was; task {task.id!r} does not"
+        assert tasks[index] == task, f"task {index} ({task.id!r}) is the same whenever it is asked for"
+        assert splits is None or task.split in splits, (
+            f"split {task.split!r} of {task.id!r} is one of {list(splits or ())}"
+        )
+    _check_splits(found)
+
+
+def _check_splits(found: Sequence[Task]) -> None:
+    """A problem belongs to one split: two tasks that differ in id and split only are one problem in two splits."""
+    seen: dict[str, Task] = {}
+    for task in found:
+        content = task.model_copy(update={"id": "", "split": ""}).model_dump_json()
+        other = seen.setdefault(content, task)
+        assert other.split == task.split, (
+            f"splits are disjoint: {task.id!r} of {task.split!r} is the same problem as {other.id!r} of "
+            f"{other.split!r}"
+        )
+
+
+def _idle(task: Task, *, seed: int) -> ScriptedAgent:
+    return ScriptedAgent([""] * 1000)
+
+
+async def check_task(
+    tasks: TaskSet,
+    make: Callable[[Task], Env | Playable | Awaitable[Env]],
+    reference: AgentFactory,
+    *,
+    full: float = 1.0,
+    seeds: Sequence[int] = (0, 1),
+    idle: AgentFactory = _idle,
+    limits: Limits | None = None,
+) -> None:
+    """Check tasks as data, and that each is worth something: `reference` scores `full`, `idle` scores none.
+
+    Scores are episode rewards (the sum over turns). `idle` says nothing (empty messages) by default. Raises
+    AssertionError with the broken sentence.
+    """
+    check_tasks(tasks)
+    rollout = Rollout(limits=limits or Limits(turns=8))
+    for task in tasks.take(_MANY):
+        for seed in seeds:
+            solved = await _play(task, make, reference, seed, rollout)
+            assert solved.failure is None, f"the reference solution of {task.id!r} runs: {solved.failure}"
+            assert (solved.reward or 0.0) >= full - 1e-9, (
+                f"the reference solution of {task.id!r} (seed {seed}) scores full: {solved.reward}, not {full}; "
+                f"it ended with {solved.stop}"
+            )
+            nothing = await _play(task, make, idle, seed, rollout)
+            assert nothing.failure is None, f"doing nothing in {task.id!r} breaks nothing: {nothing.failure}"
+            assert (nothing.reward or 0.0) <= 0.0, (
+                f"doing nothing in {task.id!r} (seed {seed}) scores none: {nothing.reward}"
+            )
+
+
+async def _play(
+    task: Task, make: Callable[[Task], Any], factory: AgentFactory, seed: int, rollout: Rollout
+) -> Episode:
+    async def make_env() -> Env:
+        made = make(task)
+        made = await made if isinstance(made, Awaitable) else made
+        if isinstance(made, Env):
+            return made
+        first = [made]
+        return Replaying(lambda: first.pop() if first else make(task))
+
+    job = Job(
+        make_env=make_env,
+        make_agent=lambda env: factory(task, seed=seed),
+        task_id=task.id,
+        seed=seed,
+        episode_id=f"check/{task.id}/{seed}",
+        rollout=rollout,
+        actor=THE_AGENT,
+    )
+    return await run_episode(job)
+
+
+def check_task_sync(
+    tasks: TaskSet,
+    make: Callable[[Task], Env | Playable | Awaitable[Env]],
+    reference: AgentFactory,
+    **options: Any,
+) -> None:
+    """`check_task` on an event loop of its own, for a plain test function."""
+    asyncio.run(check_task(tasks, make, reference, **options))

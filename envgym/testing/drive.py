@@ -1,0 +1,166 @@
+"""Driving an environment for a check: make, reset, step and compare, each answer examined on the way."""
+
+import asyncio
+import inspect
+import json
+import math
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from envgym.env import Env, Playable, Replaying, Snapshot, Step, observation_digest
+from envgym.messages import Action, Message, ToolSpec
+from envgym.testing.actions import action_of
+from envgym.wire import dumps, step_from_json, step_to_json
+
+__all__ = ["Chooser", "Kit", "Make", "Track", "check_step", "require", "same"]
+
+Chooser = Callable[[Step, Sequence[ToolSpec], np.random.Generator], Action]
+"""Picks the next action of a drive: ``choose(step, tools, rng)``."""
+
+Make = Callable[[], Env | Playable | Awaitable[Env | Playable]]
+"""Gives a fresh environment per call; a Playable must come from a plain function, not a coroutine."""
+
+
+@dataclass(slots=True)
+class Track:
+    """One drive: seed, and per step the action that led to it (None for reset), the step and its digest."""
+
+    seed: int
+    steps: list[Step] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+
+    @property
+    def digests(self) -> list[str]:
+        """The digest of every step."""
+        return [observation_digest(step) for step in self.steps]
+
+    @property
+    def ended(self) -> bool:
+        """Whether its last step ended the episode."""
+        return self.steps[-1].stop is not None
+
+
+@dataclass(slots=True)
+class Kit:
+    """What all checks share: how to make an environment and how to choose, and the bounds."""
+
+    make_env: Make
+    seeds: tuple[int, ...]
+    turns: int
+    choose: Chooser
+    deadline_s: float
+    uses_seed: bool | None
+    leftovers: Callable[[], Collection[str]] | None
+    unreached: list[str] = field(default_factory=list)
+
+    async def make(self) -> Env:
+        """A fresh environment, a Playable wrapped."""
+        made = self.make_env()
+        found = await made if inspect.isawaitable(made) else made
+        if isinstance(found, Env):
+            return found
+        require(isinstance(found, Playable), "make() gives an Env, or a Playable with reset, step and close", found)
+        first: list[Any] = [found]
+        return Replaying(lambda: first.pop() if first else self.make_env())  # type: ignore[arg-type,return-value]
+
+    async def call(self, coroutine: Any, what: str) -> Any:
+        """Await within the deadline."""
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                return await coroutine
+        except TimeoutError:
+            require(False, f"every call answers: {what} took more than {self.deadline_s:g} s")
+
+    async def reset(self, env: Env, seed: int, start: Snapshot | None = None) -> Step:
+        """Reset and examine the answer."""
+        step = await self.call(env.reset(seed=seed, start=start), f"reset(seed={seed})")
+        check_step(step, env, first=True)
+        return step  # type: ignore[no-any-return]
+
+    async def step(self, env: Env, action: Action) -> Step:
+        """Step and examine the answer."""
+        step = await self.call(env.step(action), "step")
+        check_step(step, env, first=False)
+        return step  # type: ignore[no-any-return]
+
+    async def drive(self, env: Env, seed: int, *, salt: int = 0) -> Track:
+        """A fresh drive of up to `turns` steps; its choices come from seed and salt."""
+        rng = np.random.default_rng([abs(seed), salt])
+        track = Track(seed, [await self.reset(env, seed)])
+        while not track.ended and len(track.actions) < self.turns:
+            track.actions.append(self.choose(track.steps[-1], env.tools, rng))
+            track.steps.append(await self.step(env, track.actions[-1]))
+        return track
+
+    async def longest(self, env: Env, seed: int) -> Track:
+        """The longest of a few drives: random actions may end an episode at once."""
+        tracks = []
+        for salt in range(4):
+            tracks.append(await self.drive(env, seed, salt=salt))
+            if len(tracks[-1].actions) >= self.turns:
+                break
+        return max(tracks, key=lambda track: len(track.actions))
+
+    async def follow(self, env: Env, track: Track, *, begin: int, law: str) -> None:
+        """Play the track's actions from `begin` on and compare every answer with the track's."""
+        for index in range(begin, len(track.actions)):
+            try:
+                step = await self.step(env, track.actions[index])
+            except RuntimeError as error:  # "after the end" where the track went on
+                raise AssertionError(f"{law}; step {index + 1} raised {error}") from error
+            same(track.steps[index + 1], step, index + 1, law)
+
+    async def replay(self, env: Env, track: Track, law: str) -> None:
+        """Play the whole track on a reset environment and compare."""
+        same(track.steps[0], await self.reset(env, track.seed), 0, law)
+        await self.follow(env, track, begin=0, law=law)
+
+
+def require(holds: bool, sentence: str, *seen: object) -> None:
+    """Raise AssertionError with the sentence (and what was seen) unless it holds."""
+    if not holds:
+        shown = "".join(f"\n  seen: {str(one)[:400]!r}" for one in seen)
+        raise AssertionError(sentence + shown)
+
+
+def same(expected: Step, found: Step, index: int, law: str) -> None:
+    """Raise AssertionError, naming what differs, unless two steps are the same to determinism."""
+    if observation_digest(expected) != observation_digest(found):
+        parts = ("text", "reward", "channels", "stop", "state_key", "legal")
+        differ = [part for part in parts if getattr(expected, part) != getattr(found, part)]
+        raise AssertionError(
+            f"{law}; step {index} differs in {', '.join(differ) or 'its messages'}:"
+            + "".join(
+                f"\n  {part}: {str(getattr(expected, part))[:300]!r} != {str(getattr(found, part))[:300]!r}"
+                for part in differ
+            )
+        )
+
+
+def check_step(step: Any, env: Env, *, first: bool) -> None:
+    """Every sentence about one answer."""
+    require(isinstance(step, Step), "reset and step answer with a Step", step)
+    require(
+        isinstance(step.observation, tuple) and all(isinstance(one, Message) for one in step.observation),
+        "an observation is a tuple of Messages", step.observation,
+    )  # fmt: skip
+    require(not first or step.reward is None, "reset gives no reward: its reward is None", step.reward)
+    numbers = {"reward": step.reward, **step.channels, **{f"cost {k}": v for k, v in step.cost.items()}}
+    for name, value in numbers.items():
+        require(value is None or math.isfinite(value), f"{name} is a finite number or, for the reward, None", value)
+    require(isinstance(step.state_key, str), "a state key is a str ('' when unknown)", step.state_key)
+    require(not first or step.stop is None, "an episode does not end before the first action", step.stop)
+    for text in step.legal or ():
+        if env.tools:
+            try:
+                action_of(text, env.tools)
+            except ValueError as error:
+                raise AssertionError(f"every legal string is a call of the environment's tools: {error}") from error
+    try:
+        again = step_from_json(json.loads(dumps(step_to_json(step))))
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"a Step can be stored: info and cost hold only JSON values ({error})") from error
+    require(observation_digest(again) == observation_digest(step), "a Step reads back from JSON as it was", step)

@@ -1,0 +1,284 @@
+"""The conformance kits let good environments pass and name the sentence that a broken one breaks."""
+
+import asyncio
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envgym.env import Replaying, Snapshot, Step, StopReason
+from envgym.messages import Action, Message, ToolSpec
+from envgym.task import Task, TaskSet
+from envgym.testing import check_env, check_env_sync, check_task_sync, check_tasks
+from envgym.testing.actions import sample_value
+from envgym.testing.fakes import MemoryEnv, ScriptedAgent, SlowEnv, memory_solution, memory_tasks
+
+counter = itertools.count()
+
+
+class Plain:
+    """The least an environment can be: no tools, no snapshots."""
+
+    tools: tuple[ToolSpec, ...] = ()
+
+    def __init__(self) -> None:
+        self.task = Task(id="plain", prompt="Say something.")
+        self._said: list[str] | None = None
+
+    async def reset(self, *, seed: int) -> Step:
+        self._said = []
+        return Step(observation=(Message(role="user", content=f"say something, {seed}"),))
+
+    async def step(self, action: Action) -> Step:
+        if self._said is None:
+            raise RuntimeError("reset first")
+        self._said.append(action.text)
+        stop = StopReason.SUBMITTED if len(self._said) == 5 else None
+        return Step(
+            observation=(Message(role="user", content=f"{len(self._said)}: {action.text[:50]}"),), stop=stop
+        )
+
+    async def close(self) -> None:
+        pass
+
+
+def test_good_environments_pass() -> None:
+    assert check_env_sync(MemoryEnv, uses_seed=True).unreached == ()
+    assert check_env_sync(Plain, uses_seed=True).unreached == ()
+
+
+def test_an_environment_that_waits_passes_and_an_awaitable_make_is_awaited() -> None:
+    async def make() -> SlowEnv:
+        return SlowEnv(MemoryEnv(), mean_s=1e-4, rng=np.random.default_rng(0))
+
+    asyncio.run(check_env(make, turns=3))
+
+
+def test_what_could_not_be_reached_is_reported() -> None:
+    class Endless(Plain):
+        async def step(self, action: Action) -> Step:
+            return replace(await super().step(action), stop=None)
+
+    (unreached,) = check_env_sync(Endless, turns=3).unreached
+    assert "no episode ended" in unreached
+
+
+class Drifting(MemoryEnv):
+    async def step(self, action: Action) -> Step:
+        return replace(await super().step(action), state_key=str(next(counter)))
+
+
+class Leaky(MemoryEnv):
+    async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+        kept = [] if self._board is None else self._board.opened
+        step = await super().reset(seed=seed, start=start)
+        assert self._board is not None
+        self._board.opened = kept
+        return step
+
+
+class Seedless(MemoryEnv):
+    async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+        return await super().reset(seed=7, start=start)
+
+
+class Fragile(MemoryEnv):
+    async def step(self, action: Action) -> Step:
+        if action.calls:
+            action.calls[0].arguments["cell"]
+        return await super().step(action)
+
+
+class Shared(MemoryEnv):
+    async def fork(self) -> "Shared":
+        other = Shared(self.task)
+        other._seed, other._board = self._seed, self._board
+        return other
+
+
+class Forgetful(MemoryEnv):
+    async def snapshot(self) -> Snapshot:
+        board = self._board
+        snapshot = await super().snapshot()
+        assert board is not None
+        return snapshot.model_copy(
+            update={"state": snapshot.state.replace(f'"{(board.notes or ["?"])[-1]}"', '"lost"')}
+        )
+
+
+class Endless(MemoryEnv):
+    async def step(self, action: Action) -> Step:
+        if self._board is not None and self._board.stop is not None:
+            return Step()
+        return await super().step(action)
+
+
+class Unborn(MemoryEnv):
+    async def step(self, action: Action) -> Step:
+        return Step() if self._board is None else await super().step(action)
+
+
+class Illegal(MemoryEnv):
+    async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+        return replace(await super().reset(seed=seed, start=start), legal=("jump 3",))
+
+
+class Infinite(MemoryEnv):
+    async def step(self, action: Action) -> Step:
+        return replace(await super().step(action), reward=float("inf"))
+
+
+class Unstorable(MemoryEnv):
+    async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+        return replace(await super().reset(seed=seed, start=start), info={"board": self})
+
+
+class Paid(MemoryEnv):
+    async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+        return replace(await super().reset(seed=seed, start=start), reward=0.0)
+
+
+class Hoarder(MemoryEnv):
+    async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+        os.pipe()
+        return await super().reset(seed=seed, start=start)
+
+
+class Parent(MemoryEnv):
+    started: list[subprocess.Popen[bytes]] = []  # noqa: RUF012  # ended by the test
+
+    async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+        self.started.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))  # noqa: ASYNC220
+        return await super().reset(seed=seed, start=start)
+
+
+class Spawner(MemoryEnv):
+    async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+        self._waiting = asyncio.get_running_loop().create_task(asyncio.Event().wait())
+        return await super().reset(seed=seed, start=start)
+
+
+class Oddly(MemoryEnv):
+    tools = (ToolSpec(name="two words", description="x", parameters={"type": "object", "properties": {}}),)
+
+
+class Stuck(MemoryEnv):
+    async def step(self, action: Action) -> Step:
+        await asyncio.Event().wait()
+        return Step()
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        (Drifting, "same task, seed and actions give the same"),
+        (Leaky, "a second reset leaks nothing|same task, seed"),
+        (Seedless, "a seed that is accepted is honoured"),
+        (Fragile, "a bad action is data"),
+        (Shared, "fork"),
+        (Forgetful, "a snapshot restores the state"),
+        (Endless, "step after the end raises RuntimeError"),
+        (Unborn, "step before reset raises RuntimeError"),
+        (Illegal, "every legal string is a call"),
+        (Infinite, "finite number"),
+        (Unstorable, "a Step can be stored"),
+        (Paid, "reset gives no reward"),
+        (Hoarder, "leaves nothing behind; left: .* descriptor"),
+        (Spawner, "leaves nothing behind; left: .* asyncio task"),
+        (Oddly, "a tool name is one word"),
+        (Stuck, "every call answers"),
+    ],
+)
+def test_each_broken_environment_fails_with_its_sentence(broken: Callable[[], Any], sentence: str) -> None:
+    def noting(step: Step, tools: Any, rng: np.random.Generator) -> Action:
+        return Action.call("note", text=f"n{rng.integers(1000)}") if rng.random() < 0.7 else Action.call("give_up")
+
+    policy = noting if broken in (Forgetful, Shared) else None
+    with pytest.raises(AssertionError, match=sentence):
+        check_env_sync(broken, uses_seed=True, policy=policy, deadline_s=0.2 if broken is Stuck else 60)
+
+
+def test_processes_left_behind_are_found() -> None:
+    try:
+        with pytest.raises(AssertionError, match="leaves nothing behind; left: process"):
+            check_env_sync(Parent)
+    finally:
+        for process in Parent.started:
+            process.communicate(b"\n", timeout=10)
+
+
+def test_further_leftovers_are_asked_for() -> None:
+    things: list[str] = []
+
+    class Mounting(MemoryEnv):
+        async def close(self) -> None:
+            things.append(f"mount {len(things)}")
+
+    with pytest.raises(AssertionError, match="mount 13"):
+        check_env_sync(Mounting, leftovers=lambda: things[12:])
+
+
+def test_a_misuse_of_the_kit_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="at least two different"):
+        check_env_sync(MemoryEnv, seeds=(1, 1))
+    with pytest.raises(ValueError, match="turns is 1"):
+        check_env_sync(MemoryEnv, turns=1)
+
+
+def test_tasks_that_can_be_solved_pass() -> None:
+    check_task_sync(memory_tasks(), MemoryEnv, memory_solution)
+    check_tasks(memory_tasks(), splits=("train", "test"))
+    check_tasks(TaskSet.lazy(lambda index: Task(id=str(index), prompt=f"{index}?")))
+
+
+def test_a_reference_that_does_not_solve_and_a_reward_for_nothing_are_found() -> None:
+    with pytest.raises(AssertionError, match=r"scores full: 0\.0, not 1\.0"):
+        check_task_sync(memory_tasks(1), MemoryEnv, lambda task, seed: ScriptedAgent([Action.call("give_up")]))
+
+    class Generous(MemoryEnv):
+        async def step(self, action: Action) -> Step:
+            return replace(await super().step(action), reward=1.0)
+
+    with pytest.raises(AssertionError, match=r"scores none: 8\.0"):
+        check_task_sync(memory_tasks(1), Generous, memory_solution)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "sentence"),
+    [
+        ([], "at least one task"),
+        ([Task(id="a", prompt="1"), Task(id="a", prompt="2")], "unique in their set; twice: \\['a'\\]"),
+        ([Task(id="a", prompt="1"), Task(id="b", prompt="1", split="test")], "splits are disjoint"),
+        ([Task(id="a", prompt="1", split="tset")], "is one of"),
+    ],
+)
+def test_broken_task_sets_are_found(tasks: list[Task], sentence: str) -> None:
+    with pytest.raises(AssertionError, match=sentence):
+        check_tasks(TaskSet(tasks), splits=("train", "test"))
+
+
+def test_the_replay_wrapper_is_an_env_like_any_other() -> None:
+    check_env_sync(lambda: Replaying(Plain))
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_sampled_values_fit_their_schema(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    assert -3 <= sample_value({"type": "integer", "minimum": -3, "maximum": 5}, rng) <= 5  # type: ignore[operator]
+    assert sample_value({"type": "integer", "exclusiveMinimum": 4}, rng) > 4  # type: ignore[operator]
+    assert sample_value({"type": "integer", "maximum": -40}, rng) <= -40  # type: ignore[operator]
+    assert sample_value({"enum": ["a", "b"]}, rng) in ("a", "b")
+    assert len(sample_value({"type": "string", "minLength": 50}, rng)) >= 50  # type: ignore[arg-type]
+    chosen = sample_value({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/X"}]}, rng, {"X": {"const": 4}})
+    assert chosen in (None, 4)
+    made = sample_value({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}, rng)
+    assert isinstance(made, dict)
+    assert isinstance(made["a"], bool)
