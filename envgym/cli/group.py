@@ -78,6 +78,6 @@ def _first_line(source: Path, attribute: str) -> str:
     for node in [*nodes, tree]:
         assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module)
         text = ast.get_docstring(node)
-        if text:
+        if text and not text.startswith("See `"):  # that only refers to a contract; the module says more
             return text.splitlines()[0]
     return ""
