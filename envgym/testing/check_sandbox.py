@@ -116,7 +116,9 @@ async def _output(backend: SandboxBackend, world: World) -> None:
 async def _deadlines(backend: SandboxBackend, world: World) -> None:
     async with await backend.create(world) as sandbox:
         began = time.monotonic()
-        tree = "echo early; setsid sh -c 'echo $$ > one; sleep 97 & echo $! > two; wait' & echo $$ > three; sleep 97"
+        tree = (
+            "echo early; setsid sh -c 'echo $$ > one; sleep 97 & echo $! > two; wait' & echo $$ > three; sleep 97"
+        )
         result = await sandbox.exec(["sh", "-c", tree], timeout_s=0.5)
         assert result.timed_out, f"a deadline is reported: {result}"
         assert result.exit_code is None, f"a command killed at its deadline has no status: {result}"
@@ -128,7 +130,9 @@ async def _deadlines(backend: SandboxBackend, world: World) -> None:
             result = await sandbox.exec('echo "$kept"')
             assert result.stdout == b"yes\n", f"the shell goes on from its last state after {stuck!r}: {result}"
         assert time.monotonic() - began < 4 * 0.5 + 2 * _SLACK_S, "a deadline ends a command when it says"
-        result = await sandbox.exec("for f in one two three; do kill -0 $(cat $f) 2>/dev/null && echo $f; done; true")
+        result = await sandbox.exec(
+            "for f in one two three; do kill -0 $(cat $f) 2>/dev/null && echo $f; done; true"
+        )
         assert result.stdout == b"", f"the whole process tree is killed at a deadline, sessions included: {result}"
 
 

@@ -238,6 +238,7 @@ class LayeredBackend:
     async def diff(self, frozen: Frozen, upper: str | None) -> dict[str, bytes | None]:
         """See the contract."""
         base = await self._base(frozen.world, 0)
+        index: list[tuple[str, int]]
         index, body = await job(await self._zygote(()), "diff", **self._stacks(base, frozen, upper))
         found: dict[str, bytes | None] = {}
         at = 0
@@ -370,7 +371,11 @@ class LayeredBackend:
         self.reap()
         parents = sorted(set(controllers().values())) if self.confined else []
         self._state = state.StateDirectory(self._root, parents)
-        settings = self.settings() | {"state": str(self._state.mount), "owner": os.getpid(), "confined": self.confined}
+        settings = self.settings() | {
+            "state": str(self._state.mount),
+            "owner": os.getpid(),
+            "confined": self.confined,
+        }
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for sock in (ours, theirs):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -381,7 +386,7 @@ class LayeredBackend:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-s", "-P", "-B", "-c", _BOOT, json.dumps(settings), package_root],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
@@ -408,7 +413,9 @@ class LayeredBackend:
                 await zygote.ready
         except (OSError, InfrastructureFailure, TimeoutError) as error:
             zygote.close()
-            raise SandboxUnavailable(f"the {self.name} backend cannot run here: {error}. {self.advice()}") from error
+            raise SandboxUnavailable(
+                f"the {self.name} backend cannot run here: {error}. {self.advice()}"
+            ) from error
 
     def advice(self) -> str:
         """What would make this backend work."""
@@ -456,7 +463,12 @@ async def _wait(process: subprocess.Popen[bytes]) -> None:
     except ProcessLookupError:
         process.wait()
         return
-    loop.add_reader(fd, lambda: ended.done() or ended.set_result(None))
+
+    def over() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    loop.add_reader(fd, over)
     try:
         await ended
     finally:

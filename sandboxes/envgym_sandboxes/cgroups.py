@@ -19,7 +19,7 @@ _PERIOD_US = 100_000
 
 def _own_paths() -> dict[str, str]:
     """Controller -> this process's group; the empty name is version 2's."""
-    paths = {}
+    paths: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _number, names, path = line.split(":", 2)
@@ -91,7 +91,7 @@ class Groups:
 
     def _write_limits(self, places: dict[str, str], name: str, resources: Resources) -> None:
         quota = int((resources.cpus or 0) * _PERIOD_US)
-        limits = {
+        limits: dict[str, dict[str, object]] = {
             "memory": {
                 "memory.limit_in_bytes": resources.memory_bytes,
                 "memory.max": resources.memory_bytes,
@@ -106,8 +106,8 @@ class Groups:
             for file, value in files.items():
                 path = Path(places.get(kind, "/nonexistent")) / name / file
                 if path.exists():
-                    with contextlib.suppress(OSError):  # swap accounting may be off
-                        path.write_text(str(value))
+                    with contextlib.suppress(OSError) if "sw" in file else contextlib.nullcontext():
+                        path.write_text(str(value))  # swap accounting may be off; the others must work
 
     def _oom_kills(self) -> int:
         if self._memory is None:

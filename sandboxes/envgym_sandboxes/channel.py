@@ -213,8 +213,8 @@ class ZygoteClient:
         self._exits.clear()
 
 
-async def job(zygote: ZygoteClient, name: str, **arguments: Any) -> Answer:
-    """Run one of `jobs` in a fork of the zygote: its result under "result", and its bytes."""
+async def job(zygote: ZygoteClient, name: str, **arguments: Any) -> tuple[Any, bytes]:
+    """Run one of `jobs` in a fork of the zygote: its JSON result and its bytes."""
     ours, theirs = socket.socketpair()
     with theirs:
         asked = zygote.ask("job", [theirs.fileno()], job=name, arguments=arguments)

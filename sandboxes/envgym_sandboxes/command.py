@@ -21,7 +21,17 @@ from typing import NoReturn
 
 from envgym_sandboxes import syscalls
 
-__all__ = ["Capture", "Command", "drain", "kill_all", "kill_first", "live_processes", "move_high", "pipe", "signal_all"]
+__all__ = [
+    "Capture",
+    "Command",
+    "drain",
+    "kill_all",
+    "kill_first",
+    "live_processes",
+    "move_high",
+    "pipe",
+    "signal_all",
+]
 
 _CHUNK = 1 << 16
 _OOM_FIRST = "800"

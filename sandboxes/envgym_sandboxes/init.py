@@ -200,14 +200,38 @@ class Init:
 
     def do_shell(self, head: protocol.Head, body: bytes) -> None:
         """Run a string in the persistent shell. The body is the command, then its input."""
-        if not self.shell.pid:
-            self.shell.start()
-            self.add(self.shell.fds["status"], self.on_status)
-            self.add(self.shell.fds["out"], lambda: self.on_shell_output("out", 0))
-            self.add(self.shell.fds["err"], lambda: self.on_shell_output("err", 1))
         captures = Capture(head["limit"]), Capture(head["limit"])
-        running = Running(head["id"], time.monotonic() + head["timeout_s"], captures, self.present())
-        self.shell.run(running, body[: head["size"]], body[head["size"] :])
+        running = Running(head["id"], time.monotonic() + head["timeout_s"], captures, frozenset())
+        for _ in range(2):
+            if not self.shell.pid:
+                self.start_shell()
+            running.before = self.present()
+            try:
+                self.shell.run(running, body[: head["size"]], body[head["size"] :])
+            except BrokenPipeError:  # it was killed between commands
+                self.shell.running = None
+                self.forget_shell()
+            else:
+                return
+        raise OSError(32, "bash ends as soon as it is started")
+
+    def start_shell(self) -> None:
+        """Start bash and watch its pipes."""
+        try:
+            self.shell.start()
+        except FileNotFoundError:
+            raise OSError(
+                2, "there is no /bin/bash in this world: string commands need it, argv commands do not"
+            ) from None
+        self.add(self.shell.fds["status"], self.on_status)
+        self.add(self.shell.fds["out"], lambda: self.on_shell_output("out", 0))
+        self.add(self.shell.fds["err"], lambda: self.on_shell_output("err", 1))
+
+    def forget_shell(self) -> None:
+        """Let go of a bash that has ended or is about to."""
+        for fd in self.shell.fds.values():
+            self.remove(fd)
+        self.shell.stop()
 
     def on_shell_output(self, name: str, index: int) -> None:
         """Output of the running command; between commands it is dropped."""
@@ -218,7 +242,7 @@ class Init:
     def on_status(self) -> None:
         """The shell finished a command, or wrote down its state."""
         code = self.shell.read_status()
-        if code is not None and self.shell.running:
+        if code is not None and self.shell.running and not self.shell.running.timed_out:
             self.shell.collect()
             running, self.shell.running = self.shell.running, None
             self.say_result(running, code, None)
@@ -234,9 +258,8 @@ class Init:
             self.shell.collect()
             if running.timed_out:
                 self.kill_since(running.before)
-        for fd in self.shell.fds.values():
-            self.remove(fd)
-        self.shell.gone()
+        self.shell.pid = 0
+        self.forget_shell()
         if running:
             self.say_result(running, code, None)
         if self.waiting_freeze is not None:
@@ -254,9 +277,8 @@ class Init:
         running = self.shell.running
         if running and now >= running.deadline and not running.timed_out:
             running.timed_out = True
+            signal_all([self.shell.pid], signal.SIGKILL)  # first: it would go on with the rest of the command
             self.kill_since(running.before)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.shell.pid, signal.SIGKILL)  # it would go on with the rest of the command
 
     def kill_since(self, before: frozenset[int]) -> None:
         """Kill every process that began after `before` and belongs to no other command.

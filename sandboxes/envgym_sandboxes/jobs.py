@@ -218,9 +218,7 @@ def _changes(chain: list[str], lowers: list[str]) -> dict[str, str | None]:
     for layer in chain:
         _scan(layer, "", below, changed)
         below.insert(0, layer)
-    return {
-        path: at for path, at in changed.items() if at is not None or _lookup(lowers, path) is not None
-    }
+    return {path: at for path, at in changed.items() if at is not None or _lookup(lowers, path) is not None}
 
 
 def _scan(layer: str, path: str, below: list[str], changed: dict[str, str | None]) -> None:

@@ -41,12 +41,16 @@ class LocalBackend(LayeredBackend):
         if world.image != "host":
             raise ValueError(f"World.image {world.image!r}: the local backend runs on the host itself; use 'host'")
         if world.resources.cpus is not None:
-            raise ValueError(f"Resources.cpus is {world.resources.cpus}; the local backend cannot bound it; use None")
+            raise ValueError(
+                f"Resources.cpus is {world.resources.cpus}; the local backend cannot bound it; use None"
+            )
         zygote = await self._zygote(())
         name = self.new_layer_name()
         await zygote.ask("layer", name=name, size=0, after=[])
         await job(zygote, "fill", layer=f"{name}/u", steps=steps, uid=os.geteuid(), gid=os.getegid())
-        return Base((name,), (name,), {"env": worlds.default_env(world, worlds.python_search(False)), "python": None})
+        return Base(
+            (name,), (name,), {"env": worlds.default_env(world, worlds.python_search(False)), "python": None}
+        )
 
     async def fill_upper(self, base: Base, frozen: Frozen, upper: str) -> bool:
         """A whole copy of the state below."""

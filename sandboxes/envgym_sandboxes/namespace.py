@@ -103,7 +103,11 @@ class NamespaceBackend(LayeredBackend):
         lowers = tuple(f"{layer}/u" for layer in (top, *reversed(layers))) + (() if host else (image,))
         search = worlds.python_search(True) if host else []
         prepared = [(await self._bind(path), path) for path in binds]
-        spec = {"binds": prepared, "env": worlds.default_env(world, search), "python": None if host else ["python3"]}
+        spec = {
+            "binds": prepared,
+            "env": worlds.default_env(world, search),
+            "python": None if host else ["python3"],
+        }
         return Base(lowers, (top,), spec)
 
     async def _bind(self, path: str) -> str:

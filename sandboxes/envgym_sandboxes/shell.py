@@ -6,7 +6,6 @@ state (directory, variables, functions, aliases, options), which a fresh bash ca
 a fork, or when the shell had to be killed. Not part of the state: jobs, open descriptors, the directory stack.
 """
 
-import contextlib
 import os
 import shlex
 import signal
@@ -15,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from envgym_sandboxes.command import Capture, drain, kill_first, move_high, pipe
+from envgym_sandboxes.command import Capture, drain, kill_first, move_high, pipe, signal_all
 
 __all__ = ["Shell", "ShellState", "first_state"]
 
@@ -37,7 +36,7 @@ _DRIVER = (
     "{{ builtin shopt -p; builtin printf '\\0'; builtin declare -p; builtin printf '\\0'; "
     "builtin declare -f; builtin printf '\\0'; "
     "builtin declare -Fx; builtin alias -p; builtin umask -p; builtin trap -p; builtin set +o; "
-    "builtin printf '\\0%s\\0' \"$PWD\"; }} >&\"$__envgym_f\" 2>/dev/null; "
+    'builtin printf \'\\0%s\\0\' "$PWD"; }} >&"$__envgym_f" 2>/dev/null; '
     "builtin printf '\\0' >&{s}; "
     "done"
 )
@@ -112,7 +111,10 @@ class Shell:
         theirs = {letter: os.memfd_create(name, os.MFD_CLOEXEC) for letter, name in names.items()}
         cwd = shlex.quote(self.state.cwd)
         back = shlex.quote(self.fallback)
-        _replace(theirs["r"], f"cd -- {cwd} || cd -- {back}\n{self.state.script}".encode("utf-8", "surrogateescape") + b"\0")
+        _replace(
+            theirs["r"],
+            f"cd -- {cwd} || cd -- {back}\n{self.state.script}".encode("utf-8", "surrogateescape") + b"\0",
+        )
         theirs |= {"s": status_w, "t": trigger_r}
         theirs = {name: move_high(fd) for name, fd in theirs.items()}
         try:
@@ -181,14 +183,9 @@ class Shell:
         drain(self.fds["err"], None)
 
     def stop(self) -> None:
-        """Kill bash and let go of it; the next command starts another in the last known state."""
+        """Kill bash if it lives and let go of it; another one goes on from the last state that it wrote."""
         if self.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-        self.gone()
-
-    def gone(self) -> None:
-        """Forget a bash that has ended, but not the state that it wrote."""
+            signal_all([self.pid], signal.SIGKILL)
         self._state = self.state
         for fd in self.fds.values():
             os.close(fd)

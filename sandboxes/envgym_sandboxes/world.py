@@ -78,7 +78,9 @@ def image_root(world: World, images: Mapping[str, str]) -> str:
     path = "/" if world.image == "host" else images.get(world.image, world.image)
     if not path.startswith("/"):
         known = ", ".join(sorted(images)) or "none"
-        raise ValueError(f"World.image {world.image!r} is neither 'host', a path, nor a known name (known: {known})")
+        raise ValueError(
+            f"World.image {world.image!r} is neither 'host', a path, nor a known name (known: {known})"
+        )
     if not os.path.isdir(path):
         raise ValueError(f"World.image {world.image!r}: {path} is not a directory")
     return path
@@ -86,7 +88,9 @@ def image_root(world: World, images: Mapping[str, str]) -> str:
 
 def host_binds() -> list[str]:
     """The host's directories that are shown read-only at their own path: programs, and this interpreter."""
-    binds = [path for path in (f"/{name}" for name in _PROGRAMS) if os.path.isdir(path) and not os.path.islink(path)]
+    binds = [
+        path for path in (f"/{name}" for name in _PROGRAMS) if os.path.isdir(path) and not os.path.islink(path)
+    ]
     for prefix in (sys.base_prefix, ALIAS_TOP if python_alias() else sys.prefix):
         path = os.path.realpath(prefix)
         if not any(path == bind or path.startswith(bind + "/") for bind in binds):

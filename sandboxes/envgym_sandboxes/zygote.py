@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from envgym_sandboxes import init, jobs, protocol, root, syscalls
 from envgym_sandboxes.command import kill_all, live_processes
@@ -239,7 +239,7 @@ class Zygote:
         syscalls.close_fds(keep | {0, 1, 2, self.owner})
 
 
-def _run_job(head: protocol.Head, sock: socket.socket) -> None:
+def _run_job(head: protocol.Head, sock: socket.socket) -> NoReturn:
     try:
         result, body = jobs.run(head["job"], head["arguments"])
         sock.sendall(protocol.encode({"id": 0, "result": result}, body))
@@ -249,7 +249,7 @@ def _run_job(head: protocol.Head, sock: socket.socket) -> None:
     os._exit(0)
 
 
-def _run_init(spec: dict[str, Any], fd: int, confined: bool) -> None:
+def _run_init(spec: dict[str, Any], fd: int, confined: bool) -> NoReturn:
     """The child's whole life; it never returns into the zygote's stack."""
     sock = socket.socket(fileno=fd)
     try:
@@ -268,7 +268,7 @@ def _run_init(spec: dict[str, Any], fd: int, confined: bool) -> None:
     os._exit(0)
 
 
-def _serve(zygote: Zygote) -> None:
+def _serve(zygote: Zygote) -> NoReturn:
     gc.collect()
     gc.freeze()  # keeps collections in forks from copying the shared pages
     try:
