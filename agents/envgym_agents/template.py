@@ -6,80 +6,17 @@ where a template rewrites its past, the whole context is rendered anew and a new
 drift. Sampled ids enter a context as they were sampled.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from jinja2.exceptions import TemplateError
 
-from envgym.messages import Message, text_of
+from envgym.messages import Message
+from envgym_agents.conversation import Added, Conversation, Template, spoken
 from envgym_agents.tokenizer import END, ROLES, action_ids, plain_encoder
 
 __all__ = ["Added", "Conversation", "FolderTemplate", "OwnTemplate", "Template", "spoken", "template_for"]
-
-
-def spoken(message: Message) -> str:
-    """A message as the text that templates lay out: its content, then its tool calls as ``<tool_call>`` JSON.
-
-    A message that has content is taken to hold its calls there already (that is what was sampled).
-    """
-    text = text_of(message)
-    if text or not message.tool_calls:
-        return text
-    calls = ({"name": call.name, "arguments": call.arguments} for call in message.tool_calls)
-    return "\n".join(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls)
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """What an observation added: `ids`, at `position` of segment `segment` (a new segment starts at 0)."""
-
-    ids: tuple[int, ...]
-    segment: int
-    position: int
-
-
-class Conversation(Protocol):
-    """One growing context. `ids` is append-only within a segment; `segment` counts contexts."""
-
-    ids: list[int]
-    segment: int
-
-    def show(self, messages: Sequence[Message]) -> Added:
-        """Append messages and the prompt of the next assistant message."""
-        ...
-
-    def cost(self, messages: Sequence[Message]) -> int:
-        """How many ids the context would hold after `show(messages)`."""
-        ...
-
-    def said(self, ids: Sequence[int]) -> str:
-        """Append what was sampled and return its text, without the stop token."""
-        ...
-
-    def restart(self, messages: Sequence[Message]) -> Added:
-        """Open a new segment that holds just `messages` and the prompt of the next assistant message."""
-        ...
-
-    def fork(self) -> "Conversation":
-        """An independent copy."""
-        ...
-
-
-class Template(Protocol):
-    """How one tokenizer's conversations are laid out. `actions`: compact action string -> id, may be empty."""
-
-    stop_ids: tuple[int, ...]
-    actions: dict[str, int]
-
-    def open(self) -> Conversation:
-        """An empty conversation."""
-        ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of some sampled ids; an action token is its compact string."""
-        ...
 
 
 def template_for(tokenizer: Any) -> "OwnTemplate | FolderTemplate":
@@ -98,7 +35,7 @@ class OwnTemplate:
         self._action_of = {index: action for action, index in self.actions.items()}
         self.roles = {role: int(tokenizer.convert_tokens_to_ids(token)) for role, token in ROLES.items()}
         self.end = int(tokenizer.convert_tokens_to_ids(END))
-        self.stop_ids = (self.end,)
+        self.stop_ids: tuple[int, ...] = (self.end,)
 
     def open(self) -> "OwnConversation":
         """An empty conversation."""
