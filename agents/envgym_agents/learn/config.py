@@ -20,23 +20,17 @@ class _Frozen(BaseModel):
 class ModelConfig(_Frozen):
     """Who learns: a small transformer made from scratch, or any local Hugging Face model folder.
 
-    path: a model folder; None makes a fresh transformer of the given size, with a tokenizer trained on the
-    warm start's texts. context: tokens; a longer episode ends with the context limit.
+    path: a model folder; None makes a fresh transformer of a named size (`envgym_agents.model.SIZES`), with a
+    tokenizer of `vocabulary` ids trained on the warm start's texts. context: tokens; an episode that outgrows it
+    is compacted. answer: the most tokens of one answer in free text. temperature: of the rollouts that train.
     """
 
     path: str | None = None
-    layers: int = Field(default=3, ge=1)
-    width: int = Field(default=128, ge=8)
-    heads: int = Field(default=4, ge=1)
-    vocabulary: int = Field(default=2048, ge=300)
-    context: int = Field(default=2048, ge=64)
+    size: str = "0.8M"
+    vocabulary: int = Field(default=2000, ge=300)
+    context: int = Field(default=2048, ge=128)
+    answer: int = Field(default=256, ge=1)
     temperature: float = Field(default=1.0, gt=0)
-
-    @model_validator(mode="after")
-    def _heads_divide_width(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
-        return self
 
 
 class WarmStart(_Frozen):
@@ -126,6 +120,7 @@ class TrainConfig(_Frozen):
 
     split: the tasks that train. turns: the bound on an episode's length. max_tokens: computed positions per
     forward pass (memory, not mathematics). expert: the agent (by registry name) whose trajectories warm up.
+    store_every: the episodes of every n-th RL step are stored (0: none).
     """
 
     env: str = "code-repair"
@@ -146,6 +141,7 @@ class TrainConfig(_Frozen):
     threads: int | None = Field(default=None, ge=1)
     concurrency: int = Field(default=64, ge=1)
     max_tokens: int = Field(default=8192, ge=64)
+    store_every: int = Field(default=1, ge=0)
 
 
 def load(

@@ -12,7 +12,7 @@ import numpy as np
 
 from envgym.env import Env
 from envgym.episode import Episode
-from envgym.policy import AgentFactory
+from envgym.policy import Agent, AgentFactory
 from envgym.registry import make
 from envgym.rollout import Job, Rollout, stream
 from envgym.sandbox import SandboxBackend
@@ -52,6 +52,13 @@ class TaskOrder:
         return drawn
 
 
+def _agent_for(make_agent: AgentFactory, env: Env, seed: int) -> Agent:
+    """A factory that wants to know the environment's tools has `for_env`; any other gets the task."""
+    for_env = getattr(make_agent, "for_env", None)
+    agent: Agent = make_agent(env.task, seed=seed) if for_env is None else for_env(env, seed=seed)
+    return agent
+
+
 @dataclass(frozen=True, slots=True)
 class Arena:
     """How episodes are played: the environment's name and options, its sandbox backend, limits, concurrency.
@@ -66,15 +73,19 @@ class Arena:
     concurrency: int = 64
     retries: int = 1
 
+    def make(self, task: Task) -> Env:
+        """A fresh environment of `task`; the caller closes it."""
+        return make(self.env, task, backend=self.backend, **self.options)
+
     def job(self, task: Task, make_agent: AgentFactory, *, seed: int, episode_id: str) -> Job:
         """One episode of `task`; environment and agent draw from `seed` only."""
 
         async def make_env() -> Env:
-            return make(self.env, task, backend=self.backend, **self.options)
+            return self.make(task)
 
         return Job(
             make_env=make_env,
-            make_agent=lambda env: make_agent(env.task, seed=seed),
+            make_agent=lambda env: _agent_for(make_agent, env, seed),
             task_id=task.id,
             seed=seed,
             episode_id=episode_id,

@@ -17,10 +17,8 @@ from envgym.task import Task, TaskSet
 torch = pytest.importorskip("torch", reason="the learner needs the extra [train]")
 transformers = pytest.importorskip("transformers", reason="the learner needs the extra [train]")
 
-WORDS = (
-    "read press open panel code says a b 0 1 2 you are in front of the vault wrong nothing "
-    "act:read act:press-a act:press-b act:open-0 act:open-1 act:open-2"
-).split()
+TEXT = "read press open panel code says a b 0 1 2 you are in front of the vault wrong nothing"
+WORDS = [*TEXT.split(" "), "act:read", *(f"act:press-{panel}" for panel in "ab"), *(f"act:open-{d}" for d in "012")]
 ID = {word: index for index, word in enumerate(WORDS)}
 
 
@@ -132,7 +130,9 @@ def vault() -> Iterator[EnvSpec]:
         splits = ["train" if index % 4 else "test" for index in range(count)]
         return TaskSet(
             [
-                Task(id=f"vault-{i}", prompt="open the vault", split=split, seed=i, metadata={"package": f"p{i % 5}"})
+                Task(
+                    id=f"vault-{i}", prompt="open the vault", split=split, seed=i, metadata={"package": f"p{i % 5}"}
+                )
                 for i, split in enumerate(splits)
             ]
         )
@@ -168,7 +168,9 @@ class WordAgent:
         allowed = tuple(sorted(ID[word] for word in step.legal))
         sampling = Sampling(max_tokens=1, temperature=self.policy.temperature, allowed=allowed)
         with torch.inference_mode():
-            logits = self.policy.model(input_ids=torch.tensor([self.ids]), use_cache=False).logits[0, -1, list(allowed)]
+            logits = self.policy.model(input_ids=torch.tensor([self.ids]), use_cache=False).logits[
+                0, -1, list(allowed)
+            ]
         logs = (logits / max(sampling.temperature, 1e-6)).log_softmax(-1).double().numpy()
         draw = np.random.default_rng([self.seed, position]).random()
         index = min(int(np.searchsorted(np.exp(logs).cumsum(), draw)), len(allowed) - 1)

@@ -32,14 +32,16 @@ def _episodes(draw):
                 if index and rng.random() < 0.25:
                     segment, position = segment + 1, 0
                     prompt = rng.integers(0, VOCABULARY, 4).tolist()
-                turns.append(dict(prompt=prompt, sampled=sampled, position=position, segment=segment, allowed=allowed))
+                turns.append(
+                    dict(prompt=prompt, sampled=sampled, position=position, segment=segment, allowed=allowed)
+                )
                 position += len(prompt) + len(sampled)
             made.append((f"e{task}-{member}", f"task{task}", turns))
     return made
 
 
 def _naive(model, episodes, credits):
-    """One row at a time, full logits, python sums: sum over episodes of the mean over tokens of credit * logprob."""
+    """One row at a time, full logits, plain sums: over episodes, the mean over tokens of credit * logprob."""
     total = 0.0
     for episode, credit in zip(episodes, credits, strict=True):
         context, number = [], 0
@@ -79,10 +81,7 @@ def test_padded_and_shared_losses_and_gradients_equal_the_naive_ones(
 ):
     model, scorer = model_cache
     assert scorer.shares_prefixes
-    episodes = [
-        episode(name, [turn(d["prompt"], d["sampled"], **{k: d[k] for k in ("position", "segment", "allowed")}) for d in turns], task=task)
-        for name, task, turns in described
-    ]  # fmt: skip
+    episodes = [episode(name, [turn(**values) for values in turns], task=task) for name, task, turns in described]
     credits = [
         np.random.default_rng(n).normal(size=e.sampled_tokens).astype(np.float32) for n, e in enumerate(episodes)
     ]

@@ -8,13 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from envgym.limits import Limits  # noqa: E402
-from envgym.rollout import Rollout  # noqa: E402
 from envgym_agents.learn.config import Reinforce  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
 from envgym_agents.learn.reinforce import Loop  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
+
+from envgym.limits import Limits  # noqa: E402
+from envgym.rollout import Rollout  # noqa: E402
 
 QUICK = Reinforce(steps=4, tasks=3, group=4, lr=1e-3, checkpoint_every=2, oversample=2)
 

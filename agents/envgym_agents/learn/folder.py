@@ -1,0 +1,104 @@
+"""The run folder: what a training run writes, and which of its stages are done.
+
+config.json                the configuration, refused if a resumed run has another
+stages.json                results of finished stages; a stage found here is not run again
+metrics.jsonl              one line per RL step
+trajectories/              expert.jsonl, step-00012.jsonl, evaluate-<name>.jsonl: episodes, exactly
+checkpoints/warm_start, checkpoints/reinforce
+student/ warm/ trained/    model folders with their tokenizer: fresh, after the warm start, after RL
+report.json warm_start.png learning_curve.png
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from envgym.episode import Episode
+from envgym.storage import EpisodeWriter, read_episodes
+from envgym_agents.learn.checkpoint import write_json
+from envgym_agents.learn.config import TrainConfig
+
+__all__ = ["RunFolder"]
+
+
+class RunFolder:
+    """Paths and finished stages of one run.
+
+    Raises ValueError when the folder holds a run and `resume` is false, holds none and `resume` is true, or when
+    the configuration differs from the stored one.
+    """
+
+    def __init__(self, path: str | Path, config: TrainConfig, *, resume: bool = False) -> None:
+        self.path = Path(path)
+        stored = self.path / "config.json"
+        if stored.exists() and not resume:
+            raise ValueError(f"{self.path} already holds a run; resume it (--resume) or choose another folder")
+        if resume and not stored.exists():
+            raise ValueError(f"{self.path} holds no run to resume: there is no {stored.name}")
+        if stored.exists():
+            earlier = TrainConfig.model_validate_json(stored.read_text())
+            _refuse_difference(earlier, config, self.path)
+        else:
+            write_json(stored, config.model_dump(mode="json"))
+        self._stages: dict[str, Any] = {}
+        if (self.path / "stages.json").exists():
+            self._stages = json.loads((self.path / "stages.json").read_text())
+
+    def done(self, stage: str) -> Any | None:
+        """The result of a finished stage, None when it is not finished."""
+        return self._stages.get(stage)
+
+    def finish(self, stage: str, result: Any) -> None:
+        """Record a stage's result (plain data) durably."""
+        self._stages[stage] = result
+        write_json(self.path / "stages.json", self._stages)
+
+    def trajectories(self, name: str) -> Path:
+        """The file of some episodes."""
+        return self.path / "trajectories" / f"{name}.jsonl"
+
+    def store(self, name: str, episodes: Iterable[Episode]) -> None:
+        """Write episodes in place of whatever an interrupted run left under this name."""
+        path = self.trajectories(name)
+        path.unlink(missing_ok=True)
+        with EpisodeWriter(path) as writer:
+            for episode in episodes:
+                writer.append(episode)
+            writer.sync()
+
+    def read(self, name: str) -> list[Episode]:
+        """The episodes stored under a name."""
+        return list(read_episodes(self.trajectories(name)))
+
+
+# What may change between a run and its resumption: how long it goes on, and how many threads compute (which can
+# change the last bits of a sum, so the resumed weights then need not equal the uninterrupted ones').
+_MAY_CHANGE: tuple[Callable[[dict[str, Any]], None], ...] = (
+    lambda values: values.pop("threads"),
+    lambda values: values["reinforce"].pop("steps"),
+    lambda values: values["reinforce"].pop("minutes"),
+    lambda values: values["reinforce"].pop("checkpoint_every"),
+    lambda values: values["warm_start"].pop("minutes"),
+)
+
+
+def _refuse_difference(earlier: TrainConfig, config: TrainConfig, path: Path) -> None:
+    old, new = earlier.model_dump(mode="json"), config.model_dump(mode="json")
+    for forget in _MAY_CHANGE:
+        forget(old)
+        forget(new)
+    changed = sorted(_paths(old, new))
+    if changed:
+        raise ValueError(
+            f"{path} was begun with another configuration; it differs in: {', '.join(changed)}. "
+            "Resume with the same values, or begin a new run"
+        )
+
+
+def _paths(old: Any, new: Any, prefix: str = "") -> Iterable[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in old.keys() | new.keys():
+            yield from _paths(old.get(name), new.get(name), f"{prefix}.{name}" if prefix else name)
+    elif old != new:
+        yield f"{prefix} ({old!r} then, {new!r} now)"

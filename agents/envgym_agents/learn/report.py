@@ -1,0 +1,197 @@
+"""What a run leaves for people: lines of metrics, a learning curve as PNG, and a table of success rates.
+
+Everything shown is computed from what the run folder holds; nothing is measured here.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from envgym_agents.learn.checkpoint import write_json
+from envgym_agents.learn.config import TrainConfig
+from envgym_agents.learn.evaluate import Difference, Evaluation, difference
+from envgym_agents.learn.folder import RunFolder
+
+__all__ = ["Metrics", "learning_curve", "read_metrics", "table", "warm_curve", "write_report"]
+
+
+class Metrics:
+    """Appends one JSON object per line; holds no file open.
+
+    The first line written, of step n, drops what the file says of step n and later: a run resumed from a
+    checkpoint writes each step once, whatever it had written before it was killed.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._begun = False
+
+    def append(self, step: int, values: Mapping[str, Any]) -> None:
+        """Write one line; floats are kept to 7 digits."""
+        if not self._begun:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            kept = [line for line in read_metrics(self.path) if line["step"] < step]
+            self.path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+            self._begun = True
+        rounded = {name: float(f"{v:.7g}") if isinstance(v, float) else v for name, v in values.items()}
+        with open(self.path, "a") as file:
+            file.write(json.dumps({"step": step, **rounded}) + "\n")
+
+
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    """The lines of a metrics file; a last line cut off by a crash is left out, a missing file is empty."""
+    if not Path(path).exists():
+        return []
+    lines = Path(path).read_text().split("\n")
+    return [json.loads(line) for line in lines[:-1] if line]
+
+
+def _smooth(values: Sequence[float], width: int) -> np.ndarray[Any, Any]:
+    """A centred moving mean whose window shrinks at both ends."""
+    array, half = np.asarray(values, float), width // 2
+    return np.array([array[max(0, i - half) : i + half + 1].mean() for i in range(len(array))])
+
+
+def learning_curve(
+    path: str | Path,
+    steps: Sequence[Mapping[str, Any]],
+    *,
+    points: Sequence[tuple[int, Mapping[str, Any]]] = (),
+    baselines: Sequence[Mapping[str, Any]] = (),
+    title: str = "",
+) -> None:
+    """Draw success over steps: training rollouts as a line, evaluations with 95 % bars, other agents as levels.
+
+    points: (step, `Evaluation.summary`) of the learner; baselines: summaries of others.
+    """
+    figure = Figure(figsize=(8, 4.8), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.set_xlabel("RL step")
+    axes.set_ylabel("success rate")
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.25)
+    played = [line for line in steps if "success" in line]
+    if played:
+        x, y = [line["step"] for line in played], [line["success"] for line in played]
+        axes.plot(x, y, color="#9ecae1", linewidth=0.8, label="training episodes, per step")
+        axes.plot(x, _smooth(y, 9), color="#2171b5", linewidth=1.8, label="moving mean of 9 steps")
+    if points:
+        x = [step for step, _ in points]
+        rates = np.array([summary["success"] for _, summary in points])
+        errors = [
+            np.clip([rate - s["low"] for rate, (_, s) in zip(rates, points, strict=True)], 0, 1),
+            np.clip([s["high"] - rate for rate, (_, s) in zip(rates, points, strict=True)], 0, 1),
+        ]
+        axes.errorbar(
+            x, rates, yerr=errors, fmt="o", color="#cb181d", capsize=3, markersize=4, label="held-out tasks, 95 %"
+        )
+    for index, summary in enumerate(baselines):
+        colour = ("#636363", "#31a354", "#e6550d", "#756bb1")[index % 4]
+        axes.axhline(summary["success"], color=colour, linestyle="--", linewidth=1, label=summary["name"])
+    axes.legend(fontsize=8, loc="best")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def warm_curve(path: str | Path, curve: Sequence[Mapping[str, float]]) -> None:
+    """Draw the warm start: training and validation loss over updates."""
+    figure = Figure(figsize=(8, 4), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    x = [point["update"] for point in curve]
+    axes.plot(x, [point["train_loss"] for point in curve], color="#9ecae1", label="training tasks")
+    axes.plot(x, [point["loss"] for point in curve], color="#2171b5", marker=".", label="validation tasks")
+    axes.set_xlabel("update")
+    axes.set_ylabel("nats per expert token")
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=8)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def table(
+    summaries: Sequence[Mapping[str, Any]], differences: Mapping[str, Difference] | None = None, title: str = ""
+) -> Table:
+    """Success rates with 95 % intervals, one row per agent, mean costs beside; differences below."""
+    names = sorted({name for summary in summaries for name in summary["cost"]})
+    shown = Table(title=title, title_justify="left")
+    for column in ("agent", "success", "95 %", "tasks", "failures", *names):
+        shown.add_column(column, justify="left" if column == "agent" else "right")
+    for summary in summaries:
+        shown.add_row(
+            summary["name"],
+            f"{summary['success']:.1%}",
+            f"{summary['low']:.1%} .. {summary['high']:.1%}",
+            str(summary["tasks"]),
+            str(summary["failures"]),
+            *(f"{summary['cost'].get(name, 0.0):.3g}" for name in names),
+        )
+    for name, change in (differences or {}).items():
+        interval = f"{change.low:+.1%} .. {change.high:+.1%}"
+        shown.add_row(name, f"{change.mean:+.1%}", interval, f"{change.units} units", *[""] * (1 + len(names)))
+    return shown
+
+
+def write_report(
+    folder: RunFolder, config: TrainConfig, evaluations: Sequence[Evaluation], console: Console | None
+) -> dict[str, Any]:
+    """Write report.json and the curves, print the table; the last two evaluations are before and after RL."""
+    before, after = evaluations[-2:]
+    draws = config.evaluate.bootstrap
+    changes = {
+        "after - before RL, by task": difference(after, before, seed=config.seed, draws=draws),
+        f"after - before RL, by {config.evaluate.cluster}": difference(
+            after, before, seed=config.seed, draws=draws, by_cluster=True
+        ),
+    }
+    summaries = [one.summary() for one in evaluations]
+    steps = read_metrics(folder.path / "metrics.jsonl")
+    quick = [(line["step"], folder.done(f"evaluate-step-{line['step']:05d}")) for line in steps]
+    points = [
+        (0, summaries[-2]),
+        *((step, found) for step, found in quick if found is not None),
+        (steps[-1]["step"] if steps else 0, summaries[-1]),
+    ]
+    learning_curve(
+        folder.path / "learning_curve.png",
+        steps,
+        points=points,
+        baselines=summaries[:-2],
+        title=f"{config.env}, seed {config.seed}: held-out {before.rate:.1%} before RL, {after.rate:.1%} after",
+    )
+    if (warm := folder.done("warm_start")) is not None:
+        warm_curve(folder.path / "warm_start.png", warm["curve"])
+    report = {
+        "evaluations": summaries,
+        "differences": {name: asdict(change) for name, change in changes.items()},
+        "expert": folder.done("expert"),
+        "warm_start": None
+        if warm is None
+        else {"updates": warm["update"], "best": warm["best"], "stop": warm["stop"]},
+        "reinforce": folder.done("reinforce"),
+    }
+    write_json(folder.path / "report.json", report)
+    if console is not None:
+        console.print(table(summaries, changes, title=f"{config.env}: held-out split {config.evaluate.split!r}"))
+        console.print(_clusters(before, after, config.evaluate.cluster))
+    return report
+
+
+def _clusters(before: Evaluation, after: Evaluation, label: str) -> Table:
+    shown = Table()
+    for column in (label, "tasks", "before RL", "after RL"):
+        shown.add_column(column, justify="left" if column == label else "right")
+    later = after.by_cluster()
+    for name, (rate, count) in before.by_cluster().items():
+        shown.add_row(name, str(count), f"{rate:.0%}", f"{later.get(name, (float('nan'), 0))[0]:.0%}")
+    return shown

@@ -1,0 +1,279 @@
+"""A whole training run, stage by stage: expert, student, warm start, evaluation, RL, evaluation, report.
+
+Every stage leaves its result in the run folder and is skipped when it is found there; the two long ones also go
+on from their own checkpoints. So a run that was killed at any point is resumed with the same command.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from envgym.env import Env
+from envgym.episode import Episode
+from envgym.limits import Limits
+from envgym.policy import Agent, AgentFactory
+from envgym.registry import find, make_backend, spec
+from envgym.rollout import Rollout
+from envgym.sandbox import SandboxBackend
+from envgym.task import Task
+from envgym_agents.learn.collect import Collected
+from envgym_agents.learn.config import TrainConfig
+from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
+from envgym_agents.learn.folder import RunFolder
+from envgym_agents.learn.pack import rows_of
+from envgym_agents.learn.play import Arena, TaskOrder, seed_of
+from envgym_agents.learn.progress import Bar
+from envgym_agents.learn.reinforce import Loop, Progress
+from envgym_agents.learn.report import Metrics, write_report
+from envgym_agents.learn.score import Scorer
+from envgym_agents.learn.student import Student, load_student, new_student
+from envgym_agents.learn.update import Learner, adamw
+from envgym_agents.learn.warm_start import Imitation, imitate, split_tasks
+from envgym_agents.model import load_model, parameters
+
+__all__ = ["Run", "train"]
+
+
+@dataclass(slots=True)
+class Run:
+    """One run's parts; each stage is a method that does its work once per folder."""
+
+    config: TrainConfig
+    folder: RunFolder
+    train_tasks: Sequence[Task]
+    test_tasks: Sequence[Task]
+    arena: Arena
+    console: Console | None
+    example: Env
+
+    @classmethod
+    def of(
+        cls, config: TrainConfig, folder: RunFolder, backend: SandboxBackend | None, console: Console | None
+    ) -> "Run":
+        """The run of a configuration; without a console it shows nothing.
+
+        Raises ValueError when a split has no tasks.
+        """
+        tasks = spec(config.env).tasks(**config.task_options)
+        train, test = (list(tasks.split(name)) for name in (config.split, config.evaluate.split))
+        for name, found in ((config.split, train), (config.evaluate.split, test)):
+            if not found:
+                raise ValueError(f"environment {config.env!r} has no tasks in its split {name!r}")
+        arena = Arena(
+            env=config.env,
+            rollout=Rollout(limits=Limits(turns=config.turns)),
+            backend=backend,
+            options=config.env_options,
+            concurrency=config.concurrency,
+            retries=config.reinforce.retries,
+        )
+        return cls(
+            config=config,
+            folder=folder,
+            train_tasks=train[: config.tasks],
+            test_tasks=test[: config.evaluate.tasks],
+            arena=arena,
+            console=console,
+            example=arena.make(train[0]),
+        )
+
+    def bar(self, label: str, total: int, *, budget_minutes: float | None = None) -> Bar:
+        """A progress bar of this run."""
+        budget_s = None if budget_minutes is None else budget_minutes * 60
+        return Bar(self.console, label, total, budget_s=budget_s)
+
+    async def play(self, label: str, tasks: Sequence[Task], agents: AgentFactory, attempts: int) -> list[Episode]:
+        """Play tasks with a bar and store the episodes under `label`."""
+        found: list[Episode] = []
+        with self.bar(label, len(tasks) * attempts) as bar:
+
+            def count(episode: Episode) -> None:
+                found.append(episode)
+                bar.update(len(found), f"success {sum(map(succeeded, found)) / len(found):.1%}")
+
+            episodes = await self.arena.attempts(
+                tasks,
+                agents,
+                seed=seed_of(self.config.seed, len(label), *label.encode()),
+                label=label,
+                attempts=attempts,
+                on_episode=count,
+            )
+        self.folder.store(label, episodes)
+        return episodes
+
+    async def expert(self) -> list[Episode]:
+        """The expert's successful episodes on the training tasks."""
+        if self.folder.done("expert") is None:
+            attempts = self.config.warm_start.episodes_per_task
+            agents = self.scripted(self.config.expert)
+            episodes = await self.play("expert", self.train_tasks, agents, attempts)
+            result = evaluation("expert on training tasks", episodes).summary()
+            self.folder.finish("expert", {**result, "clusters": {}})
+        return [episode for episode in self.folder.read("expert") if succeeded(episode)]
+
+    def scripted(self, name: str) -> AgentFactory:
+        """Agents by registry name, with the run's options."""
+        make = find("agents", name)
+
+        def agents(task: Task, *, seed: int) -> Agent:
+            made: Agent = make(task, seed=seed, **self.config.agent_options)
+            return made
+
+        return agents
+
+    async def warm_start(self, student: Student, expert: Sequence[Episode]) -> Imitation:
+        """Imitate the expert until held-out training tasks stop improving."""
+        config = self.config.warm_start
+        stored = self.folder.done("warm_start")
+        if stored is not None:
+            return Imitation.of(stored)
+        rows = []
+        for episode in expert:
+            traced = await student.retrace(episode, self.example)
+            rows += rows_of(traced, np.ones(traced.sampled_tokens, np.float32))
+        learn, held = split_tasks([row.key for row in rows], config.validation, self.config.seed)
+        with self.bar("warm start", config.max_updates, budget_minutes=config.minutes) as bar:
+
+            def show(state: Imitation, loss: float) -> None:
+                last = (
+                    f", held-out {state.curve[-1].loss:.3f} ({state.curve[-1].accuracy:.1%})" if state.curve else ""
+                )
+                bar.update(state.update, f"loss {loss:.3f}{last}")
+
+            state = imitate(
+                self.learner(student, lr=config.lr, weight_decay=config.weight_decay),
+                [row for row in rows if row.key in learn],
+                [row for row in rows if row.key in held],
+                config,
+                seed=self.config.seed,
+                folder=self.folder.path / "checkpoints" / "warm_start",
+                on_update=show,
+            )
+        student.save(self.folder.path / "warm")
+        self.folder.finish("warm_start", asdict(state))
+        return state
+
+    def learner(self, student: Student, *, lr: float, weight_decay: float) -> Learner:
+        """A learner of the student's model, with a fresh optimiser."""
+        return Learner(
+            Scorer(student.model, temperature=self.config.model.temperature),
+            adamw(student.model, lr=lr, weight_decay=weight_decay),
+            max_tokens=self.config.max_tokens,
+            device=self.config.device,
+        )
+
+    async def evaluate(self, name: str, agents: AgentFactory, tasks: Sequence[Task] | None = None) -> Evaluation:
+        """One agent on the held-out tasks, from the folder if it was played before."""
+        tasks = self.test_tasks if tasks is None else tasks
+        label = f"evaluate-{name}"
+        if self.folder.done(label) is None:
+            await self.play(label, tasks, agents, self.config.evaluate.attempts)
+        clusters = {t.id: str(t.metadata.get(self.config.evaluate.cluster, t.id)) for t in self.test_tasks}
+        found = evaluation(name, self.folder.read(label), cluster=lambda task: clusters.get(task, task))
+        if self.folder.done(label) is None:
+            self.folder.finish(label, found.summary())
+        return found
+
+    async def reinforce(self, student: Student) -> Progress:
+        """The policy-gradient loop, with metrics, trajectories and quick evaluations as it goes."""
+        config = self.config.reinforce
+        learner = self.learner(student, lr=config.lr, weight_decay=config.weight_decay)
+        if config.kl > 0:
+            frozen, _ = load_model(self.begun_from, device=self.config.device, dtype="float32")
+            learner.reference = Scorer(frozen, temperature=self.config.model.temperature)
+        metrics = Metrics(self.folder.path / "metrics.jsonl")
+        with self.bar("reinforce", config.steps, budget_minutes=config.minutes) as bar:
+
+            async def on_step(progress: Progress, found: Collected, values: dict[str, float]) -> None:
+                metrics.append(progress.step, values)
+                if self.config.store_every and progress.step % self.config.store_every == 0:
+                    self.folder.store(f"step-{progress.step:05d}", found.episodes)
+                every = self.config.evaluate.every
+                if every and progress.step % every == 0:
+                    quick = self.test_tasks[: self.config.evaluate.quick]
+                    agents = student.agents(temperature=self.config.evaluate.temperature)
+                    await self.evaluate(f"step-{progress.step:05d}", agents, quick)
+                note = f"success {values.get('success', 0.0):.1%}, {values['groups']:.0f} groups"
+                bar.update(progress.step, note, elapsed_s=values["total_s"])
+
+            loop = Loop(
+                learner=learner,
+                policy=student.policy,
+                make_agent=student.agents(temperature=self.config.model.temperature),
+                arena=self.arena,
+                order=TaskOrder(self.train_tasks, self.config.seed),
+                config=config,
+                seed=self.config.seed,
+                folder=self.folder.path / "checkpoints" / "reinforce",
+                on_step=on_step,
+            )
+            progress = await loop.run()
+        student.save(self.folder.path / "trained")
+        return progress
+
+    @property
+    def begun_from(self) -> Path:
+        """The model folder that RL begins with: after the warm start, if there was one."""
+        warm = self.folder.path / "warm"
+        return warm if warm.exists() else self.folder.path / "student"
+
+    async def student(self) -> Student:
+        """The student after its warm start, from the folder if it is there."""
+        expert = await self.expert()
+        if self.folder.done("student") is None:
+            async with new_student(self.config, expert, self.example) as made:
+                made.save(self.folder.path / "student")
+            self.folder.finish("student", {"parameters": parameters(made.model)})
+        if expert and self.config.warm_start.max_updates and self.folder.done("warm_start") is None:
+            async with load_student(self.config, self.folder.path / "student") as pupil:
+                await self.warm_start(pupil, expert)
+        return load_student(self.config, self.begun_from)
+
+    async def all(self) -> dict[str, Any]:
+        """Every stage in order; returns the report."""
+        names, temperature = self.config.evaluate.baselines, self.config.evaluate.temperature
+        async with await self.student() as student:
+            evaluations = [await self.evaluate(name, self.scripted(name)) for name in names]
+            evaluations.append(await self.evaluate("before RL", student.agents(temperature=temperature)))
+            if self.folder.done("reinforce") is None:
+                self.folder.finish("reinforce", asdict(await self.reinforce(student)))
+        async with load_student(self.config, self.folder.path / "trained") as student:
+            evaluations.append(await self.evaluate("after RL", student.agents(temperature=temperature)))
+        return write_report(self.folder, self.config, evaluations, self.console)
+
+
+def train(
+    config: TrainConfig, out: str | Path, *, resume: bool = False, console: Console | None = None
+) -> dict[str, Any]:
+    """Run everything and return the report; see `envgym_agents.learn.folder` for what `out` holds afterwards.
+
+    console: where progress and tables go, None for nowhere. Raises ValueError for a configuration that cannot be
+    run, before anything is started, and SandboxUnavailable when the environment needs a sandbox that does not
+    work here.
+    """
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    needs_sandbox = spec(config.env).sandbox
+
+    async def work() -> dict[str, Any]:
+        folder = RunFolder(out, config, resume=resume)
+        if not needs_sandbox:
+            return await _in(Run.of(config, folder, None, console))
+        async with make_backend(config.sandbox) as backend:
+            return await _in(Run.of(config, folder, backend, console))
+
+    return asyncio.run(work())
+
+
+async def _in(run: Run) -> dict[str, Any]:
+    try:
+        return await run.all()
+    finally:
+        await run.example.close()

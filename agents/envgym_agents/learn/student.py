@@ -1,0 +1,169 @@
+"""Who learns: a model with its tokenizer, the policy that samples from it, and agents that act through it.
+
+A fresh student gets a tokenizer trained on the expert's observations with one token per action; a model folder
+keeps its own and acts in free text. `retrace` says what another agent's episode looks like in a student's tokens.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from envgym.env import Env
+from envgym.episode import Episode, Turn
+from envgym.limits import Sampling
+from envgym.messages import Message, text_of
+from envgym.policy import Completion, Policy, Prompt, Session, VersionRun
+from envgym.tools import compact
+from envgym_agents.chat import LMAgents
+from envgym_agents.learn.config import TrainConfig
+from envgym_agents.model import load_model, max_length, new_model, save_model
+from envgym_agents.policies.transformer import TransformerPolicy
+from envgym_agents.template import FolderTemplate, OwnTemplate, spoken, template_for
+from envgym_agents.tokenizer import train_tokenizer
+
+__all__ = ["Student", "known_actions", "load_student", "new_student"]
+
+
+@dataclass(slots=True)
+class Student:
+    """A model, its tokenizer, and the one policy over it; an async context manager that owns the policy."""
+
+    model: Any
+    tokenizer: Any
+    config: TrainConfig
+    policy: TransformerPolicy = field(init=False)
+    template: OwnTemplate | FolderTemplate = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.template = template_for(self.tokenizer)
+        self.policy = TransformerPolicy(
+            self.model, max_length=min(self.config.model.context, max_length(self.model)), seed=self.config.seed
+        )
+
+    def agents(self, *, temperature: float) -> LMAgents:
+        """Agents that sample from the present weights; 0 is greedy."""
+        return self._agents(self.policy, temperature)
+
+    def _agents(self, policy: Policy, temperature: float) -> LMAgents:
+        sampling = Sampling(max_tokens=self.config.model.answer, temperature=temperature)
+        return LMAgents(policy, self.template, "compact" if self.template.actions else "text", sampling)
+
+    async def retrace(self, episode: Episode, env: Env) -> Episode:
+        """The episode as this student's tokens would have written it, for imitation; log-probabilities are 0.
+
+        env: any environment of its kind, for the tools that the student is shown. The messages and steps stay as
+        they were. Raises ValueError for an action that the student has no token for or that was not legal.
+        """
+        said = _Said(self.policy.max_length)
+        agent = self._agents(said, 1.0).for_env(env, seed=0)
+        turns, step = [], episode.root
+        for turn in episode.turns:
+            said.ids = self._ids(turn.messages[0])
+            reply = await agent.act(step)
+            turns.append(replace(Turn.of(turn.actor, reply, turn.step), messages=turn.messages))
+            step = turn.step
+        await agent.close()
+        return replace(episode, turns=tuple(turns))
+
+    def _ids(self, message: Message) -> tuple[int, ...]:
+        """What the student would have sampled to say a message."""
+        text = compact_text(message)
+        if self.template.actions:
+            if text not in self.template.actions:
+                raise ValueError(f"the expert did {text!r}, for which the student's tokenizer has no token")
+            return (self.template.actions[text],)
+        return (*self.template.encode(spoken(message)), self.template.stop_ids[-1])
+
+    def save(self, path: Path) -> None:
+        """Write model and tokenizer as a model folder."""
+        save_model(path, self.model, self.tokenizer)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.policy.close()
+
+
+def compact_text(message: Message) -> str:
+    """A message's one call as a compact string; its text where it has none."""
+    return compact(message.tool_calls[0]) if message.tool_calls else text_of(message)
+
+
+def known_actions(episodes: Iterable[Episode], env: Env) -> list[str]:
+    """Every compact action that may ever be legal: what the environment declares, and what was seen, sorted.
+
+    An environment declares them with an attribute `actions`; without it, those that the episodes list are all.
+    """
+    found = set(getattr(env, "actions", None) or ())
+    for episode in episodes:
+        for step in (episode.root, *(turn.step for turn in episode.turns)):
+            found |= set(step.legal or ())
+    return sorted(found, key=_natural)
+
+
+def _natural(action: str) -> list[tuple[int, int, str]]:
+    """Numbers in an action sort by value: "apply 9" before "apply 10"."""
+    return [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in action.split()]
+
+
+def new_student(config: TrainConfig, episodes: Sequence[Episode], env: Env) -> Student:
+    """The student that a configuration begins with.
+
+    With `ModelConfig.path`, that folder's. Else a fresh transformer whose tokenizer is trained on the episodes'
+    observations; raises ValueError without any.
+    """
+    if config.model.path is not None:
+        return load_student(config, Path(config.model.path))
+    if not episodes:
+        raise ValueError(
+            "a fresh model needs the expert's episodes for its tokenizer, but there are none: check `expert`, "
+            "raise warm_start.episodes_per_task, or give a model folder (model.path)"
+        )
+    texts = [
+        text_of(message)
+        for episode in episodes
+        for step in (episode.root, *(turn.step for turn in episode.turns))
+        for message in step.observation
+    ]
+    actions = known_actions(episodes, env)
+    tokenizer = train_tokenizer(texts, actions=actions, vocab_size=config.model.vocabulary)
+    model = new_model(len(tokenizer), size=config.model.size, seed=config.seed, context=config.model.context)
+    return Student(model.to(config.device), tokenizer, config)
+
+
+def load_student(config: TrainConfig, path: Path) -> Student:
+    """The student saved in a model folder, in float32 (small steps of bfloat16 weights would be lost)."""
+    model, tokenizer = load_model(path, device=config.device, dtype="float32")
+    return Student(model, tokenizer, config)
+
+
+class _Nothing:
+    """The session of a policy that computes nothing."""
+
+    def fork(self) -> Session:
+        return self
+
+    def close(self) -> None:
+        pass
+
+
+class _Said:
+    """A policy that "samples" what it was told to; its log-probabilities mean nothing."""
+
+    def __init__(self, max_length: int) -> None:
+        self.version = 0
+        self.max_length = max_length
+        self.ids: tuple[int, ...] = ()
+
+    async def sample(self, prompt: Prompt, sampling: Sampling, session: Session | None = None) -> Completion:
+        if sampling.allowed is not None and self.ids[0] not in sampling.allowed:
+            raise ValueError(f"the expert's action has token {self.ids[0]}, which was not legal then")
+        return Completion(self.ids, (0.0,) * len(self.ids), (VersionRun(0, self.version),), "stop")
+
+    def session(self) -> Session:
+        return _Nothing()

@@ -1,0 +1,50 @@
+"""A wrong configuration is one clear line; nothing is silently ignored."""
+
+import pytest
+
+pytest.importorskip("torch")
+from envgym_agents.learn.config import Reinforce, TrainConfig, load
+
+
+def test_a_file_and_overrides_are_merged(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text('seed = 3\n[reinforce]\nsteps = 7\ntasks = 2\n[env_options]\ntools = "compact"\n')
+    config = load(path, ["reinforce.steps=9", "reinforce.minutes=2.5", "env=guess", "env_options.size=4"])
+    assert (config.seed, config.env, config.env_options) == (3, "guess", {"tools": "compact", "size": 4})
+    assert (config.reinforce.steps, config.reinforce.tasks, config.reinforce.minutes) == (9, 2, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("reinforce.group=1", "reinforce.group = 1: Input should be greater than or equal to 2"),
+        ("reinforce.grup=4", "reinforce.grup: there is no such field"),
+        ("reinforce.clip_low=1.5", "reinforce.clip_low = 1.5: Input should be less than 1"),
+        ("warm_start.max_updates=10", "max_updates 10 is below min_updates 800"),
+        ("nonsense", "is not of the form section.field=value"),
+        ("seed.x=1", "'seed' is a value, not a section"),
+    ],
+)
+def test_a_mistake_is_one_line_with_field_value_and_bound(override, said):
+    with pytest.raises(ValueError, match=r".") as error:
+        load(overrides=[override], base={"seed": 0})
+    assert said in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_an_unreadable_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match="No such file"):
+        load(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("seed =")
+    with pytest.raises(ValueError, match=r"bad\.toml is not TOML"):
+        load(tmp_path / "bad.toml")
+
+
+def test_sections_stay_small():
+    for model in (TrainConfig, Reinforce, *(f.annotation for f in TrainConfig.model_fields.values())):
+        assert len(getattr(model, "model_fields", ())) <= 25
+
+
+def test_a_configuration_survives_json():
+    config = load(overrides=["reinforce.steps=3", "evaluate.baselines=['random', 'expert']"])
+    assert TrainConfig.model_validate_json(config.model_dump_json()) == config

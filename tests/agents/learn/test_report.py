@@ -1,0 +1,92 @@
+"""What is left for people: metrics that survive a kill, curves, tables, and an honest estimate."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("torch")
+pytest.importorskip("matplotlib")
+from envgym_agents.learn.config import TrainConfig, load
+from envgym_agents.learn.evaluate import Difference, Evaluation, Outcome
+from envgym_agents.learn.folder import RunFolder
+from envgym_agents.learn.progress import Bar, Eta, clock
+from envgym_agents.learn.report import Metrics, learning_curve, read_metrics, table, warm_curve
+
+
+def test_a_resumed_run_writes_every_step_once(tmp_path):
+    path = tmp_path / "m.jsonl"
+    first = Metrics(path)
+    for step in range(1, 5):
+        first.append(step, {"success": step / 10})
+    with open(path, "a") as file:
+        file.write('{"step": 5, "succ')  # killed while writing
+    second = Metrics(path)
+    second.append(3, {"success": 1 / 3})
+    assert [(line["step"], line["success"]) for line in read_metrics(path)] == [(1, 0.1), (2, 0.2), (3, 0.3333333)]
+    assert read_metrics(tmp_path / "none") == []
+
+
+def test_the_estimate_is_the_median_step_times_what_is_left_within_the_budget():
+    eta = Eta(10)
+    assert eta.left(0, 0.0) is None
+    eta.left(1, 2.0, 2.0)
+    eta.left(2, 4.0, 2.0)
+    assert eta.left(3, 34.0, 30.0) == 2.0 * 7  # one slow step does not triple it
+    assert Eta(1000, budget_s=60.0).left(1, 50.0, 5.0) == 10.0
+    assert clock(3725.4) == "1:02:05"
+    assert clock(None) == "?"
+
+
+def test_without_a_terminal_progress_is_plain_lines():
+    out = io.StringIO()
+    with Bar(Console(file=out, width=200), "expert", 2) as bar:
+        bar.update(1)
+        bar.update(2, "success 50.0%")
+    assert out.getvalue().splitlines()[-1].startswith("expert 2/2")
+    assert "success 50.0%" in out.getvalue()
+
+
+def test_curves_are_png_files_without_pyplot(tmp_path):
+    import sys
+
+    summary = Evaluation("before", (Outcome("t", "p", 1.0, 1, 2.0),)).summary()
+    steps = [{"step": step, "success": 0.1 * step} for step in range(1, 6)]
+    learning_curve(tmp_path / "a.png", steps, points=[(0, summary), (5, summary)], baselines=[summary], title="x")
+    warm_curve(tmp_path / "b.png", [{"update": 1, "train_loss": 2.0, "loss": 1.0}])
+    for name in ("a.png", "b.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert "matplotlib.pyplot" not in sys.modules
+
+
+def test_the_table_shows_rates_intervals_and_differences():
+    summary = Evaluation("random", tuple(Outcome(f"t{i}", "p", i % 2, 1, 2.0) for i in range(10))).summary()
+    out = io.StringIO()
+    Console(file=out, width=140).print(table([summary], {"after - before": Difference(0.25, 0.1, 0.4, 10)}))
+    assert "50.0%" in out.getvalue()
+    assert "23.7% .. 76.3%" in out.getvalue()
+    assert "+10.0% .. +40.0%" in out.getvalue()
+
+
+def test_a_folder_is_resumed_only_on_request_and_with_its_own_configuration(tmp_path):
+    config = TrainConfig(env="guess")
+    with pytest.raises(ValueError, match="no run to resume"):
+        RunFolder(tmp_path / "r", config, resume=True)
+    RunFolder(tmp_path / "r", config).finish("expert", {"success": 1.0})
+    with pytest.raises(ValueError, match="already holds a run"):
+        RunFolder(tmp_path / "r", config)
+    longer = load(overrides=["env=guess", "reinforce.steps=5000"])
+    assert RunFolder(tmp_path / "r", longer, resume=True).done("expert") == {"success": 1.0}
+    other = load(overrides=["env=guess", "reinforce.lr=0.5"])
+    with pytest.raises(ValueError, match=r"reinforce\.lr \(0\.0003 then, 0\.5 now\)"):
+        RunFolder(tmp_path / "r", other, resume=True)
+
+
+def test_stored_episodes_come_back_and_replace_what_an_interrupted_run_left(tmp_path, turn, episode):
+    folder = RunFolder(tmp_path / "r", TrainConfig(env="guess"))
+    one = episode("a", [turn([1], [2], position=0)])
+    folder.store("expert", [one, one])
+    folder.store("expert", [one])
+    assert folder.read("expert") == [one]
+    assert json.loads((tmp_path / "r" / "config.json").read_text())["env"] == "guess"

@@ -1,0 +1,126 @@
+"""A whole run in a folder: every stage, the report, and resumption from any point."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("matplotlib")
+
+from envgym_agents.learn import run as run_module  # noqa: E402
+from envgym_agents.learn.config import TrainConfig, load  # noqa: E402
+from envgym_agents.learn.run import train  # noqa: E402
+
+from envgym.messages import Action  # noqa: E402
+from envgym.policy import Reply  # noqa: E402
+from envgym.registry import register, unregister  # noqa: E402
+
+
+class Solver:
+    """Plays the vault as one should."""
+
+    name = "agent"
+
+    async def act(self, step):
+        words = step.text.split()
+        if words[0] == "panel":
+            return Reply(Action.say(f"act:press-{words[1]}"))
+        if words[0] == "code":
+            return Reply(Action.say(f"act:open-{words[1]}"))
+        return Reply(Action.say("act:read"))
+
+    def fork(self, *, seed):
+        return Solver()
+
+    async def close(self):
+        pass
+
+
+class Guesser(Solver):
+    """Opens with a guess."""
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    async def act(self, step):
+        return Reply(Action.say(f"act:open-{self.seed % 3}"))
+
+
+@pytest.fixture
+def config(vault) -> TrainConfig:
+    register("agents", "test-solver", lambda task, *, seed: Solver())
+    register("agents", "test-guesser", lambda task, *, seed: Guesser(seed))
+    yield load(
+        base={
+            "env": "test-vault",
+            "turns": 5,
+            "expert": "test-solver",
+            "model": {"size": "tiny", "vocabulary": 300, "context": 128},
+            "warm_start": dict(min_updates=10, max_updates=20, evaluate_every=10, rows=8, validation=0.2, warmup=2),
+            "reinforce": dict(steps=3, tasks=2, group=4, oversample=1, checkpoint_every=1, kl=0.01),
+            "evaluate": dict(baselines=["test-guesser", "test-solver"], every=2, quick=4, bootstrap=200),
+            "concurrency": 16,
+        }
+    )
+    unregister("agents", "test-solver")
+    unregister("agents", "test-guesser")
+
+
+def weights(path):
+    from safetensors.torch import load_file
+
+    return load_file(path / "trained" / "model.safetensors")
+
+
+def test_a_run_leaves_a_whole_folder_and_a_report(config, tmp_path):
+    out = io.StringIO()
+    report = train(config, tmp_path / "run", console=Console(file=out, width=160))
+    names = [one["name"] for one in report["evaluations"]]
+    assert names == ["test-guesser", "test-solver", "before RL", "after RL"]
+    assert report["evaluations"][1]["success"] == 1.0
+    assert report["expert"]["success"] == 1.0
+    assert report["warm_start"]["updates"] >= 10
+    assert report["reinforce"]["stop"] == "steps"
+    folder = tmp_path / "run"
+    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in steps] == [1, 2, 3]
+    assert max(line["sampler_gap"] for line in steps if "sampler_gap" in line) < 1e-3
+    for name in ("learning_curve.png", "warm_start.png", "report.json", "config.json", "trained/model.safetensors"):
+        assert (folder / name).exists(), name
+    assert len(list((folder / "trajectories").glob("step-*.jsonl"))) == 3
+    assert "after - before RL" in out.getvalue()
+    again = train(config, folder, resume=True)  # nothing is left to do; the report is the same
+    assert again == report
+
+
+def test_a_run_killed_in_the_loop_resumes_to_the_same_weights(config, tmp_path, monkeypatch):
+    train(config, tmp_path / "whole")
+    stored = run_module.RunFolder.store
+
+    def die(self, name, episodes):
+        stored(self, name, episodes)
+        if name == "step-00002":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module.RunFolder, "store", die)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "killed")
+    monkeypatch.undo()
+    train(config, tmp_path / "killed", resume=True)
+    whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_a_fresh_model_without_an_expert_is_refused(config, tmp_path):
+    without = config.model_copy(
+        update={"warm_start": config.warm_start.model_copy(update={"episodes_per_task": 0})}
+    )
+    with pytest.raises(ValueError, match="needs the expert's episodes"):
+        train(without, tmp_path / "run")
+
+
+def test_a_split_without_tasks_is_refused(config, tmp_path):
+    with pytest.raises(ValueError, match="no tasks in its split 'valid'"):
+        train(config.model_copy(update={"split": "valid"}), tmp_path / "run")
