@@ -1,0 +1,35 @@
+# Every target does the set-up it needs (a virtual environment in $(VENV)); none needs root.
+VENV ?= .venv
+OUT ?= runs/demo
+PYTHON_BIN = $(VENV)/bin/python
+export VENV
+
+.PHONY: help setup sources demo check test core bars clean
+
+help: ## This list.
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+setup: ## The virtual environment with all dependencies.
+	@scripts/setup.sh
+
+sources: setup ## The source packages that code-repair tasks are built from, checked by hash.
+	@$(PYTHON_BIN) scripts/fetch_sources.py
+
+demo: sources ## The main job: build tasks, expert, warm start, RL in sandboxes, evaluation (at most 20 minutes).
+	@$(VENV)/bin/envgym train code-repair --preset demo --out $(OUT)
+
+check: setup ## Style, types and import rules.
+	@scripts/check.sh
+
+test: check sources ## Checks, then every test; what cannot run here is listed with its reason.
+	@scripts/test.sh all
+
+core: setup ## Only the core tests, without checks: under two minutes.
+	@scripts/test.sh core
+
+bars: setup ## The benchmarks at full size, against their bars; results in benchmarks/results.
+	@$(PYTHON_BIN) benchmarks/run_all.py
+
+clean: ## Remove what builds and tests left; keeps $(VENV) and runs.
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

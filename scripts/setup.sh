@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Makes the virtual environment ($VENV, default .venv) with everything that tests, training and the demo need.
+# Idempotent: it does nothing while pyproject.toml, this file and the checkout's place are what they were.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+VENV=${VENV:-.venv}
+TORCH=2.13.0
+TORCH_CPU_INDEX=https://download.pytorch.org/whl/cpu
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+stop() { say "$*"; exit 1; }
+
+# An interpreter that answers with its own path: a name on PATH may be a slow shim, or one for another version.
+find_python() {
+  local candidate found
+  for candidate in ${PYTHON:-} python3.11 python3.12 python3.13 python3.14 python3 /usr/bin/python3; do
+    found=$("$candidate" -c 'import ensurepip, sys, venv
+if sys.version_info >= (3, 11): print(sys.executable)' 2>/dev/null) || continue
+    if [ -n "$found" ]; then
+      echo "$found"
+      return
+    fi
+  done
+  stop "no Python >= 3.11 with venv and ensurepip was found; install one (Debian: apt-get install python3 \
+python3-venv) or name it: PYTHON=/path/to/python make setup"
+}
+
+system_packages() {
+  local missing=() tool
+  for tool in git bash; do
+    command -v "$tool" >/dev/null || missing+=("$tool")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+    say "installing ${missing[*]}"
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" && return
+  fi
+  stop "missing: ${missing[*]}; this user may not install them: ask for '${missing[*]}' from the system's packages"
+}
+
+stamp_of() {
+  { cat pyproject.toml scripts/setup.sh; pwd -P; } | git hash-object --stdin
+}
+
+# The CPU build by its exact local version: where pip already finds one (find-links, a mirror) nothing else is
+# asked; the ordinary index only has CUDA builds for Linux, so no resolver may choose for us.
+install_torch() {
+  if [ "$(uname -s)" != Linux ]; then
+    "$pip" install -q "torch==$TORCH"
+  elif ! "$pip" install -q "torch==$TORCH+cpu" 2>"$VENV/torch.log"; then
+    say "pip knows no torch==$TORCH+cpu; asking $TORCH_CPU_INDEX"
+    "$pip" install -q "torch==$TORCH" --index-url "$TORCH_CPU_INDEX" \
+      || stop "no CPU build of torch $TORCH was found; pip said: $(tail -n 2 "$VENV/torch.log")"
+  fi
+}
+
+system_packages
+stamp="$VENV/.envgym-$(stamp_of)"
+[ -e "$stamp" ] && exit 0
+if [ ! -x "$VENV/bin/python" ]; then
+  python=$(find_python)
+  say "making $VENV with $python"
+  "$python" -m venv "$VENV"
+fi
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+pip=$VENV/bin/pip
+say "installing torch $TORCH (CPU build)"
+install_torch
+say "installing envgym with the extras code, train, endpoint and dev"
+"$pip" install -q -e '.[code,train,endpoint,dev]'
+rm -f "$VENV"/.envgym-*
+touch "$stamp"
+say "done: $VENV"
