@@ -4,6 +4,7 @@ An `Arena` knows everything about playing except who plays. Episodes come back s
 follows depends on which one happened to finish first.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from envgym.rollout import Job, Rollout, stream
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task
 
-__all__ = ["Arena", "TaskOrder", "seed_of"]
+__all__ = ["Arena", "Scripted", "TaskOrder", "seed_of"]
 
 
 def seed_of(*parts: int) -> int:
@@ -50,6 +51,23 @@ class TaskOrder:
             drawn.append(self.tasks[int(order[index])])
         self.cursor += count
         return drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """A registered agent as a factory; one that takes `tools` is given the environment's."""
+
+    make: Callable[..., Agent]
+    options: dict[str, Any]
+
+    def __call__(self, task: Task, *, seed: int) -> Agent:
+        """An agent for a task."""
+        return self.make(task, seed=seed, **self.options)
+
+    def for_env(self, env: Env, *, seed: int) -> Agent:
+        """An agent for an environment's task."""
+        wants = "tools" in inspect.signature(self.make).parameters
+        return self.make(env.task, seed=seed, **({"tools": env.tools} if wants else {}), **self.options)
 
 
 def _agent_for(make_agent: AgentFactory, env: Env, seed: int) -> Agent:

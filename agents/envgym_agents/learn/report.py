@@ -20,7 +20,7 @@ from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.evaluate import Difference, Evaluation, difference
 from envgym_agents.learn.folder import RunFolder
 
-__all__ = ["Metrics", "learning_curve", "read_metrics", "table", "warm_curve", "write_report"]
+__all__ = ["Metrics", "learning_curve", "read_metrics", "table", "warm_curve", "write_comparison", "write_report"]
 
 
 class Metrics:
@@ -184,6 +184,29 @@ def write_report(
     if console is not None:
         console.print(table(summaries, changes, title=f"{config.env}: held-out split {config.evaluate.split!r}"))
         console.print(_clusters(before, after, config.evaluate.cluster))
+    return report
+
+
+def write_comparison(
+    folder: RunFolder, config: TrainConfig, evaluations: Sequence[Evaluation], console: Console | None
+) -> dict[str, Any]:
+    """Write report.json and print the table of some evaluations, each compared with the first."""
+    first, draws = evaluations[0], config.evaluate.bootstrap
+    changes = {
+        f"{one.name} - {first.name}, by {unit}": difference(
+            one, first, seed=config.seed, draws=draws, by_cluster=unit != "task"
+        )
+        for one in evaluations[1:]
+        for unit in ("task", config.evaluate.cluster)
+    }
+    summaries = [one.summary() for one in evaluations]
+    report = {
+        "evaluations": summaries,
+        "differences": {name: asdict(change) for name, change in changes.items()},
+    }
+    write_json(folder.path / "report.json", report)
+    if console is not None:
+        console.print(table(summaries, changes, title=f"{config.env}: split {config.evaluate.split!r}"))
     return report
 
 

@@ -5,7 +5,8 @@ on from their own checkpoints. So a run that was killed at any point is resumed 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from rich.console import Console
 from envgym.env import Env
 from envgym.episode import Episode
 from envgym.limits import Limits
-from envgym.policy import Agent, AgentFactory
+from envgym.policy import AgentFactory
 from envgym.registry import find, make_backend, spec
 from envgym.rollout import Rollout
 from envgym.sandbox import SandboxBackend
@@ -27,17 +28,17 @@ from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
 from envgym_agents.learn.folder import RunFolder
 from envgym_agents.learn.pack import rows_of
-from envgym_agents.learn.play import Arena, TaskOrder, seed_of
+from envgym_agents.learn.play import Arena, Scripted, TaskOrder, seed_of
 from envgym_agents.learn.progress import Bar
 from envgym_agents.learn.reinforce import Loop, Progress
-from envgym_agents.learn.report import Metrics, write_report
+from envgym_agents.learn.report import Metrics, write_comparison, write_report
 from envgym_agents.learn.score import Scorer
 from envgym_agents.learn.student import Student, load_student, new_student
 from envgym_agents.learn.update import Learner, adamw
 from envgym_agents.learn.warm_start import Imitation, imitate, split_tasks
 from envgym_agents.model import load_model, parameters
 
-__all__ = ["Run", "train"]
+__all__ = ["Run", "evaluate_folders", "opened", "train"]
 
 
 @dataclass(slots=True)
@@ -88,7 +89,9 @@ class Run:
         budget_s = None if budget_minutes is None else budget_minutes * 60
         return Bar(self.console, label, total, budget_s=budget_s)
 
-    async def play(self, label: str, tasks: Sequence[Task], agents: AgentFactory, attempts: int) -> list[Episode]:
+    async def play(
+        self, label: str, tasks: Sequence[Task], agents: AgentFactory, *, attempts: int, seed: int
+    ) -> list[Episode]:
         """Play tasks with a bar and store the episodes under `label`."""
         found: list[Episode] = []
         with self.bar(label, len(tasks) * attempts) as bar:
@@ -100,7 +103,7 @@ class Run:
             episodes = await self.arena.attempts(
                 tasks,
                 agents,
-                seed=seed_of(self.config.seed, len(label), *label.encode()),
+                seed=seed,
                 label=label,
                 attempts=attempts,
                 on_episode=count,
@@ -113,20 +116,16 @@ class Run:
         if self.folder.done("expert") is None:
             attempts = self.config.warm_start.episodes_per_task
             agents = self.scripted(self.config.expert)
-            episodes = await self.play("expert", self.train_tasks, agents, attempts)
+            episodes = await self.play(
+                "expert", self.train_tasks, agents, attempts=attempts, seed=seed_of(self.config.seed, 1)
+            )
             result = evaluation("expert on training tasks", episodes).summary()
             self.folder.finish("expert", {**result, "clusters": {}})
         return [episode for episode in self.folder.read("expert") if succeeded(episode)]
 
-    def scripted(self, name: str) -> AgentFactory:
+    def scripted(self, name: str) -> Scripted:
         """Agents by registry name, with the run's options."""
-        make = find("agents", name)
-
-        def agents(task: Task, *, seed: int) -> Agent:
-            made: Agent = make(task, seed=seed, **self.config.agent_options)
-            return made
-
-        return agents
+        return Scripted(find("agents", name), self.config.agent_options)
 
     async def warm_start(self, student: Student, expert: Sequence[Episode]) -> Imitation:
         """Imitate the expert until held-out training tasks stop improving."""
@@ -174,7 +173,8 @@ class Run:
         tasks = self.test_tasks if tasks is None else tasks
         label = f"evaluate-{name}"
         if self.folder.done(label) is None:
-            await self.play(label, tasks, agents, self.config.evaluate.attempts)
+            seed = seed_of(self.config.seed, 2)  # the same for every agent: equal tasks, equal worlds
+            await self.play(label, tasks, agents, attempts=self.config.evaluate.attempts, seed=seed)
         clusters = {t.id: str(t.metadata.get(self.config.evaluate.cluster, t.id)) for t in self.test_tasks}
         found = evaluation(name, self.folder.read(label), cluster=lambda task: clusters.get(task, task))
         if self.folder.done(label) is None:
@@ -249,6 +249,20 @@ class Run:
         return write_report(self.folder, self.config, evaluations, self.console)
 
 
+@asynccontextmanager
+async def opened(config: TrainConfig, out: str | Path, resume: bool, console: Console | None) -> AsyncIterator[Run]:
+    """A run with its folder and backend; everything is closed at the end."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    async with AsyncExitStack() as stack:
+        backend = None
+        if spec(config.env).sandbox:
+            backend = await stack.enter_async_context(make_backend(config.sandbox))
+        run = Run.of(config, RunFolder(out, config, resume=resume), backend, console)
+        stack.push_async_callback(run.example.close)
+        yield run
+
+
 def train(
     config: TrainConfig, out: str | Path, *, resume: bool = False, console: Console | None = None
 ) -> dict[str, Any]:
@@ -258,22 +272,33 @@ def train(
     run, before anything is started, and SandboxUnavailable when the environment needs a sandbox that does not
     work here.
     """
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    needs_sandbox = spec(config.env).sandbox
 
     async def work() -> dict[str, Any]:
-        folder = RunFolder(out, config, resume=resume)
-        if not needs_sandbox:
-            return await _in(Run.of(config, folder, None, console))
-        async with make_backend(config.sandbox) as backend:
-            return await _in(Run.of(config, folder, backend, console))
+        async with opened(config, out, resume, console) as run:
+            return await run.all()
 
     return asyncio.run(work())
 
 
-async def _in(run: Run) -> dict[str, Any]:
-    try:
-        return await run.all()
-    finally:
-        await run.example.close()
+async def evaluate_folders(
+    config: TrainConfig,
+    out: str | Path,
+    *,
+    models: Sequence[Path] = (),
+    agents: Sequence[str] = (),
+    resume: bool = False,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Play the held-out tasks with registered agents and model folders, and compare each with the first.
+
+    Every agent meets the same tasks with the same episode seeds. `out` keeps episodes and report.json.
+    """
+    found: list[Evaluation] = []
+    async with opened(config, out, resume, console) as run:
+        for name in agents:
+            found.append(await run.evaluate(name, run.scripted(name)))
+        for path in models:
+            async with load_student(config, path) as student:
+                name = "-".join(path.parts[-2:]).strip("/")
+                found.append(await run.evaluate(name, student.agents(temperature=config.evaluate.temperature)))
+        return write_comparison(run.folder, config, found, console)

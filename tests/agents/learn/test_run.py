@@ -1,5 +1,6 @@
 """A whole run in a folder: every stage, the report, and resumption from any point."""
 
+import asyncio
 import io
 import json
 
@@ -10,8 +11,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
 from envgym_agents.learn import run as run_module  # noqa: E402
+from envgym_agents.learn.cli import preset, presets  # noqa: E402
 from envgym_agents.learn.config import TrainConfig, load  # noqa: E402
-from envgym_agents.learn.run import train  # noqa: E402
+from envgym_agents.learn.run import evaluate_folders, train  # noqa: E402
 
 from envgym.messages import Action  # noqa: E402
 from envgym.policy import Reply  # noqa: E402
@@ -119,6 +121,24 @@ def test_a_fresh_model_without_an_expert_is_refused(config, tmp_path):
     )
     with pytest.raises(ValueError, match="needs the expert's episodes"):
         train(without, tmp_path / "run")
+
+
+def test_model_folders_and_agents_are_compared_on_the_same_worlds(config, tmp_path):
+    train(config, tmp_path / "run")
+    folders = [tmp_path / "run" / "warm", tmp_path / "run" / "trained"]
+    report = asyncio.run(evaluate_folders(config, tmp_path / "eval", models=folders, agents=["test-solver"]))
+    names = [one["name"] for one in report["evaluations"]]
+    assert names == ["test-solver", "run-warm", "run-trained"]
+    assert report["evaluations"][0]["success"] == 1.0
+    change = report["differences"]["run-warm - test-solver, by task"]
+    assert change["mean"] == pytest.approx(report["evaluations"][1]["success"] - 1.0)
+
+
+def test_presets_are_valid_configurations():
+    for name in presets():
+        assert load(base=preset(name)).env == "code-repair"
+    with pytest.raises(ValueError, match="there are: demo, record"):
+        preset("none")
 
 
 def test_a_split_without_tasks_is_refused(config, tmp_path):

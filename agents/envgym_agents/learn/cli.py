@@ -1,0 +1,100 @@
+"""The commands ``envgym train`` and ``envgym eval``: a configuration in, a run folder and a table out.
+
+Options only; what they do is in `envgym_agents.learn.run`.
+"""
+
+import asyncio
+import json
+import sys
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from envgym_agents.learn.config import TrainConfig, load
+from envgym_agents.learn.run import evaluate_folders, train
+
+__all__ = ["eval_command", "preset", "presets", "train_command"]
+
+_Config = Annotated[Path | None, typer.Option("--config", help="A TOML file with a configuration.")]
+_Preset = Annotated[
+    str | None, typer.Option("--preset", help="A configuration that comes with envgym: demo, record.")
+]
+_Set = Annotated[list[str] | None, typer.Option("--set", help="section.field=value, over file and preset.")]
+_Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Fixes everything that is drawn.")]
+_Out = Annotated[Path, typer.Option("--out", help="The run folder; it must not exist, or be resumed.")]
+_Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
+_Json = Annotated[bool, typer.Option("--json", help="The report as JSON on standard output, and nothing else.")]
+
+
+def presets() -> dict[str, str]:
+    """Name -> TOML text of the configurations that come along."""
+    folder = files("envgym_agents.learn") / "presets"
+    return {Path(entry.name).stem: entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".toml")}
+
+
+def preset(name: str | None) -> dict[str, Any]:
+    """The values of a preset, none for None. Raises ValueError for an unknown one."""
+    if name is None:
+        return {}
+    known = presets()
+    if name not in known:
+        raise ValueError(f"--preset {name!r} is not known; there are: {', '.join(sorted(known))}")
+    return tomllib.loads(known[name])
+
+
+def _configuration(
+    config: Path | None, name: str | None, overrides: list[str] | None, seed: int | None
+) -> TrainConfig:
+    texts = [*(overrides or ()), *([] if seed is None else [f"seed={seed}"])]
+    return load(config, texts, base=preset(name))
+
+
+def train_command(  # one parameter per option
+    out: _Out,
+    config: _Config = None,
+    preset: _Preset = None,
+    overrides: _Set = None,
+    seed: _Seed = None,
+    resume: _Resume = False,
+    as_json: _Json = False,
+) -> None:
+    """Train a language model by reinforcement learning: warm start, policy gradients, evaluation, report.
+
+    A small transformer is made from scratch; --set model.path=FOLDER trains a local Hugging Face model instead.
+    """
+    console = None if as_json else Console(stderr=True)
+    report = train(_configuration(config, preset, overrides, seed), out, resume=resume, console=console)
+    if as_json:
+        json.dump(report, sys.stdout, indent=1)
+        print()
+
+
+def eval_command(  # noqa: PLR0913  # one parameter per option
+    out: _Out,
+    model: Annotated[list[Path] | None, typer.Option("--model", help="A model folder; repeatable.")] = None,
+    agent: Annotated[list[str] | None, typer.Option("--agent", help="A registered agent; repeatable.")] = None,
+    config: _Config = None,
+    preset: _Preset = None,
+    overrides: _Set = None,
+    seed: _Seed = None,
+    resume: _Resume = False,
+    as_json: _Json = False,
+) -> None:
+    """Play held-out tasks with models and agents: success with 95 % intervals, each compared with the first.
+
+    The environment, its options and the split are those of the configuration (evaluate.split, evaluate.tasks).
+    """
+    if not model and not agent:
+        raise ValueError("nothing to evaluate: name a model folder (--model) or a registered agent (--agent)")
+    console = None if as_json else Console(stderr=True)
+    chosen = _configuration(config, preset, overrides, seed)
+    report = asyncio.run(
+        evaluate_folders(chosen, out, models=model or [], agents=agent or [], resume=resume, console=console)
+    )
+    if as_json:
+        json.dump(report, sys.stdout, indent=1)
+        print()
