@@ -230,11 +230,15 @@ def _become_command(cwd: str, env: Mapping[str, str], stdio: tuple[int, int, int
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
-    sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), encoding="utf-8", errors="surrogateescape")
-    sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), encoding="utf-8", errors="surrogateescape")
-    sys.stderr = io.TextIOWrapper(
-        open(2, "wb", closefd=False), encoding="utf-8", errors="backslashreplace", line_buffering=True
-    )
+    sys.stdin = _text(0, "rb", "surrogateescape")
+    sys.stdout = _text(1, "wb", "surrogateescape")
+    sys.stderr = _text(2, "wb", "backslashreplace")
+    sys.stderr.reconfigure(line_buffering=True)
+
+
+def _text(fd: int, mode: str, errors: str) -> io.TextIOWrapper:
+    """A standard stream as Python makes it."""
+    return io.TextIOWrapper(io.open(fd, mode, closefd=False), encoding="utf-8", errors=errors)  # noqa: SIM115
 
 
 def _run_python(argv: list[str]) -> int:

@@ -10,15 +10,14 @@ import resource
 import select
 import signal
 import socket
-import stat
 import time
 from collections.abc import Callable
 from typing import Any
 
 from envgym_sandboxes import protocol, syscalls
 from envgym_sandboxes.command import Capture, Command, drain, kill_all, live_processes, signal_all
+from envgym_sandboxes.files import Files
 from envgym_sandboxes.shell import Running, Shell, ShellState, first_state
-from envgym_sandboxes.transfer import Unpacker, pack
 
 __all__ = ["serve", "stay"]
 
@@ -45,19 +44,19 @@ class Init:
         self.me = os.getpid()
         self.sock = sock
         self.workdir: str = spec["workdir"]
-        self.alias: str | None = spec.get("alias")
         self.env: dict[str, str] = spec["env"]
         self.python: list[str] | None = spec["python"]
         state = spec.get("shell")
         first = ShellState(state["cwd"], state["script"]) if state else first_state(self.workdir, self.env)
         self.shell = Shell(first, self.workdir)
         self.commands: dict[int, Command] = {}
-        self.unpacker: Unpacker | None = None
         self.decoder = protocol.Decoder()
         self.poller = select.poll()
         self.watch: dict[int, Callable[[], None]] = {}
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.waiting: list[tuple[protocol.Head, bytes]] = []
         self.waiting_freeze: int | None = None
+        self.files = Files(self.workdir, spec.get("alias"), self.say)
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
@@ -99,14 +98,19 @@ class Init:
         """Read and carry out requests. The host's end of file is this process's end."""
         data = self.sock.recv(1 << 20)
         if not data:
+            if self.me != 1:  # in a pid namespace the kernel ends the others
+                kill_all(lambda: set(live_processes(self.me)))
             os._exit(0)
         for head, body in self.decoder.feed(data):
             try:
-                getattr(self, "do_" + head["op"])(head, body)
+                owner = self.files if hasattr(self.files, "do_" + head["op"]) else self
+                getattr(owner, "do_" + head["op"])(head, body)
             except OSError as error:
                 self.say({"id": head["id"], "errno": error.errno or 5, "error": error.strerror or str(error)})
             except (ValueError, TypeError) as error:
                 self.say({"id": head["id"], "errno": 22, "error": str(error)})
+            except MemoryError:  # where a limit of each process stands in for a group's
+                self.say({"id": head["id"], "errno": 12, "error": "the sandbox has not enough memory for this"})
 
     def on_child(self) -> None:
         """Reap: a command, the shell, or an orphan."""
@@ -135,6 +139,7 @@ class Init:
             command.deadline = 0.0
         if self.shell.running and self.shell.running.number == head["target"]:
             self.shell.running.deadline = 0.0
+        self.waiting = [(waiting, body) for waiting, body in self.waiting if waiting["id"] != head["target"]]
 
     def present(self) -> frozenset[int]:
         """The processes there are before a command."""
@@ -148,7 +153,7 @@ class Init:
         if head["warm"]:
             argv, warm = argv[1:], self.python is None
             argv = argv if self.python is None else [*self.python, *argv]
-        cwd = self.path(head["cwd"] or "")
+        cwd = self.files.path(head["cwd"] or "")
         try:
             if not os.path.isdir(cwd):
                 raise NotADirectoryError(20, "Not a directory", cwd)
@@ -183,12 +188,12 @@ class Init:
         if command.timed_out:
             self.kill_since(command.before)
         self.say_result(command, code, usage)
+        self.go_on()
 
     def say_result(self, command: Command | Running, code: int, usage: resource.struct_rusage | None) -> None:
         """Answer with what a command did."""
         outputs = [capture.value() for capture in command.captures]
-        if self.alias:  # the copy's own path is another one in every fork
-            outputs = [output.replace(self.workdir.encode(), self.alias.encode()) for output in outputs]
+        outputs = [self.files.under_alias(output) for output in outputs]
         head: protocol.Head = {"id": command.number, "code": None if command.timed_out else code}
         head |= {"out": len(outputs[0]), "lost": [capture.lost for capture in command.captures]}
         head |= {"timed_out": command.timed_out, "wall_s": time.monotonic() - command.started}
@@ -200,6 +205,9 @@ class Init:
 
     def do_shell(self, head: protocol.Head, body: bytes) -> None:
         """Run a string in the persistent shell. The body is the command, then its input."""
+        if self.shell.running:  # one that is being killed
+            self.waiting.append((head, body))
+            return
         captures = Capture(head["limit"]), Capture(head["limit"])
         running = Running(head["id"], time.monotonic() + head["timeout_s"], captures, frozenset())
         for _ in range(2):
@@ -246,8 +254,7 @@ class Init:
             self.shell.collect()
             running, self.shell.running = self.shell.running, None
             self.say_result(running, code, None)
-        if self.shell.settled and self.waiting_freeze is not None:
-            self.say_frozen(self.waiting_freeze)
+        self.go_on()
 
     def finish_shell_process(self, code: int) -> None:
         """Bash itself ended (`exit`, `exec`, a signal): that is the command's end too."""
@@ -262,8 +269,7 @@ class Init:
         self.forget_shell()
         if running:
             self.say_result(running, code, None)
-        if self.waiting_freeze is not None:
-            self.say_frozen(self.waiting_freeze)
+        self.go_on()
 
     # -- deadlines ---------------------------------------------------------------------------------------------
 
@@ -283,7 +289,7 @@ class Init:
     def kill_since(self, before: frozenset[int]) -> None:
         """Kill every process that began after `before` and belongs to no other command.
 
-        Double forks and new sessions do not help to escape: all of a sandbox's processes are descendants of this one.
+        Double forks and new sessions are no escape: all of a sandbox's processes are descendants of this one.
         """
         kill_all(lambda: self.belonging(live_processes(self.me), before))
 
@@ -307,15 +313,19 @@ class Init:
 
     def do_freeze(self, head: protocol.Head, _body: bytes) -> None:
         """Say the shell's state and whether anything else is alive. Answered once the shell has written it."""
-        if self.shell.settled:
-            self.say_frozen(head["id"])
-        else:
-            self.waiting_freeze = head["id"]
+        self.waiting_freeze = head["id"]
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Do what waited for the end of a command."""
+        if self.waiting and not self.shell.running:
+            self.do_shell(*self.waiting.pop(0))
+        if self.waiting_freeze is not None and self.shell.settled and not self.commands:
+            self.say_frozen(self.waiting_freeze)
 
     def say_frozen(self, number: int) -> None:
         """Answer `freeze`."""
         self.waiting_freeze = None
-        self.on_child()
         alive = set(live_processes(self.me)) - {self.shell.pid}
         state = self.shell.state
         self.say({"id": number, "cwd": state.cwd, "script": state.script, "background": len(alive)})
@@ -330,69 +340,6 @@ class Init:
         """Let them go on."""
         signal_all(live_processes(self.me), signal.SIGCONT)
         self.say({"id": head["id"]})
-
-    # -- files -------------------------------------------------------------------------------------------------
-
-    def path(self, name: str) -> str:
-        """An absolute path; relative ones are the workdir's. Where the workdir is a copy elsewhere, its alias is it."""
-        if self.alias and (name + "/").startswith(self.alias + "/"):
-            name = name[len(self.alias) :].lstrip("/")
-        return os.path.join(self.workdir, name) if name else self.workdir
-
-    def writable(self, name: str) -> str:
-        """A path to write to. Where nothing protects the host, only the workdir's."""
-        path = self.path(name)
-        if self.alias and not os.path.realpath(path).startswith(os.path.realpath(self.workdir) + "/"):
-            raise PermissionError(13, f"{name} is outside the workdir, and this backend does not isolate")
-        return path
-
-    def do_read(self, head: protocol.Head, _body: bytes) -> None:
-        """Read a regular file; a pipe or device would block the loop."""
-        fd = os.open(self.path(head["path"]), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb", closefd=True) if not _is_directory(fd) else _raise_directory(fd, head["path"]) as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise OSError(22, "not a regular file")
-            size = os.fstat(fd).st_size
-            if size > protocol.MAX_BODY:
-                raise OSError(27, f"a file of {size} bytes; the bound of one read is {protocol.MAX_BODY}")
-            self.say({"id": head["id"]}, file.read())
-
-    def do_write(self, head: protocol.Head, body: bytes) -> None:
-        """Write a regular file."""
-        path = self.writable(head["path"])
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-        with open(fd, "wb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise OSError(22, "not a regular file")
-            os.ftruncate(fd, 0)
-            file.write(body)
-        self.say({"id": head["id"]})
-
-    def do_put(self, head: protocol.Head, body: bytes) -> None:
-        """One piece of a tree."""
-        if head["begin"]:
-            target = self.writable(head["target"])
-            os.makedirs(os.path.dirname(target.rstrip("/")), exist_ok=True)
-            self.unpacker = Unpacker(target)
-        elif self.unpacker:
-            self.unpacker.add(head["piece"], body)
-        self.say({"id": head["id"]})
-
-    def do_get(self, head: protocol.Head, _body: bytes) -> None:
-        """All pieces of a tree."""
-        for piece, data in pack(self.path(head["source"])):
-            self.say({"id": head["id"], "piece": piece, "more": True}, data)
-        self.say({"id": head["id"], "more": False})
-
-
-def _is_directory(fd: int) -> bool:
-    return stat.S_ISDIR(os.fstat(fd).st_mode)
-
-
-def _raise_directory(fd: int, path: str) -> Any:
-    os.close(fd)
-    raise IsADirectoryError(21, "Is a directory", path)
 
 
 def serve(sock: socket.socket, spec: dict[str, Any]) -> None:

@@ -163,9 +163,9 @@ class Shell:
             return None
         code = None
         # "7\0" when a command ended, then "\0" when the state is written; the latter may come with the next status.
-        for field in data.split(b"\0")[:-1]:
-            if field:
-                code = int(field)
+        for word in data.split(b"\0")[:-1]:
+            if word:
+                code = int(word)
             else:
                 self._written = self._pending.pop(0)
                 self.settled = not self._pending

@@ -85,7 +85,7 @@ def clone(flags: int) -> int:
 
 
 def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -> None:
-    """Call mount(2). Relative paths are of the current directory; `data` must be shorter than a page."""
+    """Mount something. Relative paths are of the current directory; `data` must be shorter than a page."""
     if len(data) >= 4096:
         raise ValueError(f"mount options of {len(data)} bytes; the kernel takes fewer than 4096")
     result = _LIBC.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode())
@@ -122,7 +122,7 @@ def pivot_root(new: str) -> None:
 
 
 def prctl(option: int, value: int = 0, pointer: object = None) -> None:
-    """Call prctl(2)."""
+    """Set a property of this process."""
     _check(_LIBC.prctl(option, value, pointer, 0, 0), f"prctl({option})")
 
 

@@ -276,6 +276,8 @@ def _serve(zygote: Zygote) -> NoReturn:
     finally:
         for pid in list(zygote.children):
             zygote.end(pid)
+        if not zygote.settings["confined"]:
+            kill_all(lambda: set(live_processes(os.getpid())))
         deadline = time.monotonic() + 5
         while zygote.children and time.monotonic() < deadline:
             pid, _status = os.waitpid(-1, 0)
@@ -300,6 +302,7 @@ def main() -> None:
             if settings["alias"]:
                 _move_python(settings["alias"], settings["alias_top"])
         else:
+            syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)  # what an init leaves is ours to end
             os.chdir(settings["state"])
     except OSError as error:
         zygote.say({"id": 0, "error": str(error), "errno": error.errno})

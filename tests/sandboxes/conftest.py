@@ -1,0 +1,66 @@
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envgym.limits import Resources
+from envgym.task import World
+from envgym_sandboxes.local import LocalBackend
+from envgym_sandboxes.namespace import NamespaceBackend
+
+RESOURCES = Resources(output_bytes=4096, command_s=20.0, pids=64, memory_bytes=256 << 20, disk_bytes=64 << 20)
+
+
+@cache
+def namespaces_fail() -> str:
+    report = NamespaceBackend().report()
+    return "" if report.works else f"no namespaces here: {report.missing}"
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    """A state directory of the test's own, in memory."""
+    path = Path(tempfile.mkdtemp(prefix="envgym-test-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def make(state: Path) -> Callable[[], NamespaceBackend]:
+    if namespaces_fail():
+        pytest.skip(namespaces_fail())
+    return lambda: NamespaceBackend(root=state)
+
+
+@pytest.fixture
+def make_local(state: Path) -> Callable[[], LocalBackend]:
+    return lambda: LocalBackend(root=state)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(resources=RESOURCES, files={"/work/given.txt": "given\n"})
+
+
+@pytest.fixture
+def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    """Run a coroutine; a backend under test may not take for ever."""
+    return lambda main: asyncio.run(asyncio.wait_for(main, 60))
+
+
+@pytest.fixture(scope="module")
+def state_for_laws() -> Iterator[Path]:
+    """One for all examples of a property."""
+    if namespaces_fail():
+        pytest.skip(namespaces_fail())
+    path = Path(tempfile.mkdtemp(prefix="envgym-test-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    yield path
+    assert sorted(path.iterdir()) == [], "law m: every example leaves nothing"
+    shutil.rmtree(path)

@@ -1,0 +1,174 @@
+"""Law m: close is idempotent and leaves nothing, kill -9 of the owner included; and what death looks like."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envgym.errors import EnvgymError, SandboxDied
+from envgym_sandboxes.cgroups import controllers
+
+pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(60)]
+
+OWNER = """
+import asyncio, sys
+from envgym.task import World
+from envgym_sandboxes.{module} import {name}
+
+async def main():
+    backend = {name}(root=sys.argv[1])
+    sandbox = await backend.create(World())
+    await sandbox.exec("setsid sleep 4242 & echo x > f")
+    fork = await sandbox.fork()
+    await sandbox.snapshot()
+    print(backend._process.pid, flush=True)
+    await fork.exec(["sleep", "4242"])
+
+asyncio.run(main())
+"""
+
+
+def processes_below(pids):
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] not in "ZX":
+                found[int(entry.name)] = int(fields[1])
+    level, below = set(pids), set()
+    while level:
+        level = {pid for pid, parent in found.items() if parent in level} - below
+        below |= level
+    return below
+
+
+def traces(state):
+    groups = [str(path) for parent in set(controllers().values()) for path in Path(parent).glob("envgym-*")]
+    mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if "envgym" in line]
+    names = [path.name for path in state.iterdir()]
+    return names, [group for group in groups if any(name in group for name in names)], mounts
+
+
+def wait_gone(pids):
+    """Until the processes have ended, by their descriptors."""
+    import select
+
+    for pid in pids:
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        ready, _, _ = select.select([fd], [], [], 10)
+        os.close(fd)
+        assert ready, f"process {pid} outlived its owner"
+
+
+@pytest.mark.parametrize(("module", "name"), [("namespace", "NamespaceBackend"), ("local", "LocalBackend")])
+def test_m_kill_9_of_the_owner_leaves_nothing(make, state, module, name):
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER.format(module=module, name=name), str(state)], stdout=subprocess.PIPE
+    )
+    with owner:
+        assert owner.stdout is not None
+        zygote = int(owner.stdout.readline())
+        below = processes_below([zygote]) | {zygote}
+        assert len(below) >= 4, f"there should be inits and commands: {below}"
+        owner.send_signal(signal.SIGKILL)
+    wait_gone(below)
+    names, _groups, mounts = traces(state)
+    assert mounts == [], "mounts are the zygote's own and end with it"
+    assert len(names) == 1, "what is left is named after its owner"
+    assert any("directory" in line for line in make().reap()), "the next owner removes it"
+    assert traces(state) == ([], [], [])
+
+
+def test_m_a_living_owners_state_is_not_reaped(make, run, world, state):
+    async def main():
+        async with make() as backend, await backend.create(world) as sandbox:
+            assert make().reap() == []
+            assert (await sandbox.exec("true")).ok
+        assert traces(state) == ([], [], [])
+
+    run(main())
+
+
+def test_m_closing_leaves_no_process_mount_group_or_file(make, run, world, state):
+    async def main():
+        before = processes_below([os.getpid()])
+        async with make() as backend:
+            sandbox = await backend.create(world)
+            forks = [await sandbox.fork() for _ in range(3)]
+            for fork in forks:
+                await fork.exec("nohup sleep 4242 >/dev/null 2>&1 &")
+            await asyncio.gather(*(fork.close() for fork in forks), *(fork.close() for fork in forks))
+            assert len(traces(state)[1]) <= len(set(controllers().values())), "each fork's groups went with it"
+            await sandbox.write("f", b"x")
+            snapshot = await sandbox.snapshot()
+            await sandbox.close()
+            layers = dict(backend._references)
+            assert layers, "a snapshot keeps its layers"
+            await backend.release(snapshot)
+            assert backend._references == {}, "the last reference removes them"
+        assert traces(state) == ([], [], [])
+        assert processes_below([os.getpid()]) <= before
+
+    run(main())
+
+
+def test_a_killed_sandbox_is_said_to_be_dead_and_others_live(make, run, world):
+    async def main():
+        async with make() as backend, await backend.create(world) as other:
+            sandbox = await backend.create(world)
+            running = asyncio.ensure_future(sandbox.exec(["sleep", "4242"]))
+            await sandbox.exec(["true"])
+            await sandbox._started.zygote.ask("kill", sandbox=sandbox._started.upper)
+            with pytest.raises(SandboxDied, match="is gone"):
+                await running
+            for call in (
+                sandbox.exec("true"),
+                sandbox.read("x"),
+                sandbox.fork(),
+                sandbox.snapshot(),
+                sandbox.digest(),
+            ):
+                with pytest.raises(SandboxDied):
+                    await call
+            await sandbox.close()
+            assert (await other.exec("true")).ok
+
+    run(main())
+
+
+def test_a_killed_zygote_kills_its_sandboxes_and_close_still_works(make, run, world, state):
+    async def main():
+        async with make() as backend:
+            sandbox = await backend.create(world)
+            running = asyncio.ensure_future(sandbox.exec(["sleep", "4242"]))
+            await sandbox.exec(["true"])
+            backend._process.kill()
+            with pytest.raises(SandboxDied):
+                await running
+            with pytest.raises(EnvgymError):
+                await backend.create(world)
+        assert traces(state) == ([], [], [])
+
+    run(main())
+
+
+def test_a_cancelled_command_is_killed_and_the_sandbox_lives(make, run, world):
+    async def main():
+        async with make() as backend, await backend.create(world) as sandbox:
+            for command in ("echo $$ > pid; sleep 4242", ["sh", "-c", "echo $$ > pid; exec sleep 4242"]):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(sandbox.exec(command), 0.3)
+                result = await sandbox.exec("kill -0 $(cat pid) && echo alive")
+                assert b"alive" not in result.stdout
+
+    run(main())

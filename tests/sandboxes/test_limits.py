@@ -1,0 +1,78 @@
+import pytest
+
+from envgym_sandboxes.cgroups import controllers
+
+pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(60)]
+
+HOG = "import sys; block = bytearray(); [block.extend(bytes(1 << 24)) for _ in range(64)]; print('survived')"
+
+
+def test_a_command_that_takes_too_much_memory_dies_alone(make, run, world):
+    async def main():
+        async with make() as backend, await backend.create(world) as sandbox:
+            await sandbox.exec("kept=1")
+            for command in (["python3", "-c", HOG], f'python3 -c "{HOG}"', ["@python", "-c", HOG]):
+                result = await sandbox.exec(command)
+                assert b"survived" not in result.stdout
+                assert not result.ok
+                if "memory" in controllers():
+                    assert result.out_of_memory, f"the result says why: {result}"
+                    assert result.exit_code == -9
+            result = await sandbox.exec("echo $kept")
+            assert result.stdout == b"1\n", "the sandbox and its shell live on"
+            assert not result.out_of_memory, "one command's death is not the next one's"
+
+    run(main())
+
+
+def test_a_fork_bomb_is_bounded_and_ends_at_its_deadline(make, run, world):
+    async def main():
+        async with make() as backend, await backend.create(world) as sandbox:
+            result = await sandbox.exec("bomb() { bomb | bomb & }; bomb; sleep 60", timeout_s=1.0)
+            assert result.timed_out
+            result = await sandbox.exec("ls /proc | grep -c '^[0-9]'")
+            assert int(result.stdout) < 8, "nothing of it is left"
+
+    run(main())
+
+
+def test_the_disk_is_bounded_also_across_forks(make, run, world):
+    async def main():
+        async with make() as backend, await backend.create(world) as sandbox:
+            result = await sandbox.exec("head -c 100000000 /dev/zero > big")
+            assert not result.ok, "100 MB do not fit into 64 MiB"
+            await sandbox.exec("head -c 40000000 /dev/zero > big")
+            async with await sandbox.fork() as fork:
+                result = await fork.exec("head -c 40000000 /dev/zero > more")
+                assert not result.ok, "what is frozen below counts"
+                assert (await fork.exec("head -c 10000000 /dev/zero > more")).ok
+
+    run(main())
+
+
+def test_cpu_shares_are_refused_or_kept(make, run, world):
+    async def main():
+        bounded = world.model_copy(update={"resources": world.resources.model_copy(update={"cpus": 0.25})})
+        async with make() as backend:
+            if "cpu" not in controllers():
+                with pytest.raises(ValueError, match="cpus"):
+                    await backend.create(bounded)
+                return
+            async with await backend.create(bounded) as sandbox:
+                result = await sandbox.exec(["timeout", "1", "sh", "-c", "while :; do :; done"])
+                assert result.cpu_s is not None
+                assert result.cpu_s < 0.6, f"a quarter of a CPU, not {result.cpu_s} s in 1 s"
+
+    run(main())
+
+
+def test_commands_tell_their_use(make, run, world):
+    async def main():
+        async with make() as backend, await backend.create(world) as sandbox:
+            result = await sandbox.exec(["python3", "-c", "x = bytearray(50_000_000); sum(range(3_000_000))"])
+            assert result.peak_bytes is not None
+            assert result.peak_bytes > 50_000_000
+            assert result.cpu_s is not None
+            assert 0 < result.cpu_s <= result.wall_s * 2
+
+    run(main())
