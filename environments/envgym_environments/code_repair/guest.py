@@ -107,6 +107,7 @@ class Recorder:
         self._deadline_s: float | None = request["test_timeout_s"]
         self._tracer = LineTracer(self._root, request["package"]) if request["trace"] else None
         self._worst = ""
+        self._called = False
         self._error = ""
         self._frames: list[list[Any]] = []
         self.count = 0
@@ -133,6 +134,7 @@ class Recorder:
         if self._tracer:
             self.send_lines("import", self._tracer.stop())
         items[:] = [item for item in items if self._wanted(item.nodeid)]
+        self.write("plan", len(items))
 
     def _wanted(self, nodeid: str) -> bool:
         if self._selection is not None:
@@ -147,7 +149,7 @@ class Recorder:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """One test from start to outcome."""
-        self._worst, self._error, self._frames = "", "", []
+        self._worst, self._error, self._frames, self._called = "", "", [], False
         self.write("start", item.nodeid)
         random.seed(0)
         began = time.perf_counter()
@@ -163,7 +165,9 @@ class Recorder:
             if self._tracer:
                 self.send_lines("lines", self._tracer.stop())
             self.count += 1
-            self.write("end", self._worst or "error", self._error, self._frames, time.perf_counter() - began)
+            if self._worst in ("", "passed") and not self._called:
+                self._worst, self._error = "error", "the test did not come to its end"
+            self.write("end", self._worst, self._error, self._frames, time.perf_counter() - began)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -172,6 +176,7 @@ class Recorder:
         """Take the outcome of one phase; the worst phase counts."""
         report = yield
         outcome: str = report.outcome
+        self._called |= call.when == "call"
         if outcome == "failed" and call.when != "call":
             outcome = "error"
         order = ("", "passed", "skipped", "failed", "error")

@@ -137,6 +137,7 @@ class _Events:
     collect: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     running: str | None = None
+    planned: int = 0
     done: tuple[int, int] | None = None
     foreign: int = 0
 
@@ -158,6 +159,8 @@ class _Events:
             self.import_lines = _unpack(event[1])
         elif kind == "collect":
             self.collect[event[1]] = event[2]
+        elif kind == "plan":
+            self.planned = event[1]
         elif kind == "done":
             self.done = (event[1], event[2])
 
@@ -181,7 +184,7 @@ def _read_events(stdout: bytes, nonce: str) -> _Events:
     return events
 
 
-def _doubt(result: ExecResult, events: _Events) -> str:
+def _doubt(result: ExecResult, events: _Events, fail_fast: bool) -> str:
     """Why the results are not confirmed; "" when exit code and results agree."""
     if result.timed_out:
         return "the run was killed at its deadline"
@@ -190,6 +193,8 @@ def _doubt(result: ExecResult, events: _Events) -> str:
     if events.done is None:
         return f"the test process ended early with exit code {result.exit_code}"
     exit_code, count = events.done
+    if count < events.planned and not fail_fast:
+        return f"the session stopped after {count} of {events.planned} tests"
     bad = bool(events.collect) or any(outcome in ("failed", "error") for outcome in events.outcomes.values())
     if exit_code != result.exit_code:
         return f"the process ended with {result.exit_code} after reporting {exit_code}"
@@ -200,9 +205,11 @@ def _doubt(result: ExecResult, events: _Events) -> str:
     return ""
 
 
-def _report(result: ExecResult, events: _Events, selection: Sequence[str] | None) -> TestReport:
+def _report(
+    result: ExecResult, events: _Events, selection: Sequence[str] | None, *, fail_fast: bool = False
+) -> TestReport:
     outcomes, errors = dict(events.outcomes), dict(events.errors)
-    doubt = _doubt(result, events)
+    doubt = _doubt(result, events, fail_fast)
     if events.running is not None:
         outcomes[events.running] = "error"
         errors[events.running] = doubt
@@ -268,4 +275,4 @@ async def run_tests(
         empty = ExecResult(exit_code=5, stdout=b"", stderr=b"", wall_s=0.0)
         return _report(empty, _Events(done=(5, 0)), selection)
     result = await shell.exec([WARM_PYTHON, "-c", _BOOT], stdin=json.dumps(request).encode(), timeout_s=timeout_s)
-    return _report(result, _read_events(result.stdout, nonce), selection)
+    return _report(result, _read_events(result.stdout, nonce), selection, fail_fast=fail_fast)

@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from envgym.task import Task, TaskSet
 from envgym_environments.code_repair.factory import Plan, Yield, make_tasks
 from envgym_environments.code_repair.sources import Package, cache_root
 
-__all__ = ["Built", "build_tasks", "default_path", "load_tasks", "write_tasks"]
+__all__ = ["Built", "build_tasks", "default_path", "load_tasks", "load_yields", "write_tasks"]
 
 _FORMAT = "envgym code-repair tasks 1"
 _CACHE_MARK = "$ENVGYM_CACHE"
@@ -92,9 +92,8 @@ def load_tasks(path: Path | None = None, *, cache: Path | None = None) -> TaskSe
     head, _, body = path.read_bytes().partition(b"\n")
     _check_header(path, head, body)
     root = str(cache or cache_root())
-    tasks = [
-        _read_task(path, number, line, root) for number, line in enumerate(body.decode().splitlines(), start=2)
-    ]
+    lines = body.decode().split("\n")[:-1]  # not splitlines: a task's text may hold other line ends
+    tasks = [_read_task(path, number, line, root) for number, line in enumerate(lines, start=2)]
     _check_splits(path, tasks)
     _check_trees(path, tasks)
     return TaskSet(tasks)
@@ -177,7 +176,7 @@ async def build_tasks(
     for package in packages:
         part = _part_path(package, plan, path)
         if part.exists():
-            tasks, counts = list(load_tasks(part, cache=cache)), _load_yield(part)
+            tasks, counts = list(load_tasks(part, cache=cache)), load_yields(part).get(package.name, Yield())
         else:
             counts = Yield()
             try:
@@ -187,12 +186,13 @@ async def build_tasks(
                 progress(f"{package.slug}: {built.failed[package.name]}")
                 continue
             write_tasks(tasks, part, cache=cache)
-            part.with_suffix(".yield").write_text(json.dumps(_dump_yield(counts)))
+            _write_yields({package.name: counts}, part)
         built.tasks += tasks
         built.yields[package.name] = counts
         rate = counts.valid / counts.seconds * 3600 if counts.seconds else 0.0
         progress(f"{package.slug}: {counts.valid} valid of {counts.tried} tried, {rate:.0f} valid/h")
     write_tasks(built.tasks, path, cache=cache)
+    _write_yields(built.yields, path)
     return built
 
 
@@ -205,21 +205,26 @@ async def _build_part(
     return tasks
 
 
-def _dump_yield(counts: Yield) -> dict[str, Any]:
-    verdicts = {name: dict(found) for name, found in counts.verdicts.items()}
-    return {
-        "verdicts": verdicts,
-        "uncovered": counts.uncovered,
-        "crowded": counts.crowded,
-        "seconds": counts.seconds,
+def _write_yields(yields: Mapping[str, Yield], path: Path) -> None:
+    rows = {
+        name: {
+            "verdicts": {operator: dict(found) for operator, found in counts.verdicts.items()},
+            "uncovered": counts.uncovered,
+            "crowded": counts.crowded,
+            "seconds": counts.seconds,
+        }
+        for name, counts in yields.items()
     }
+    path.with_suffix(".yield.json").write_text(json.dumps(rows))
 
 
-def _load_yield(part: Path) -> Yield:
-    """The stored counts; empty ones when they are gone (they are a report, the tasks are the result)."""
-    place = part.with_suffix(".yield")
+def load_yields(path: Path) -> dict[str, Yield]:
+    """Package -> the counts of the build behind a task file; empty when they are gone: the tasks are the result."""
+    place = path.with_suffix(".yield.json")
     if not place.exists():
-        return Yield()
-    raw = json.loads(place.read_text())
-    verdicts = {name: Counter(found) for name, found in raw["verdicts"].items()}
-    return Yield(verdicts, raw["uncovered"], raw["crowded"], raw["seconds"])
+        return {}
+    yields: dict[str, Yield] = {}
+    for name, row in json.loads(place.read_text()).items():
+        verdicts = {operator: Counter(found) for operator, found in row.pop("verdicts").items()}
+        yields[name] = Yield(verdicts, **row)
+    return yields

@@ -1,0 +1,131 @@
+"""The console entry ``envgym tasks``: build, count and show code-repair tasks."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from envgym.registry import make_backend
+from envgym_environments.code_repair.factory import Plan, Verdict, Yield
+from envgym_environments.code_repair.sources import packages
+from envgym_environments.code_repair.taskset import Built, build_tasks, default_path, load_tasks, load_yields
+
+__all__ = ["tasks_command", "yield_by_operator", "yield_by_package"]
+
+tasks_command = typer.Typer(
+    add_completion=False, rich_markup_mode=None, help="Build, count and show code-repair tasks."
+)
+
+_File = Annotated[Path | None, typer.Option("--file", help="The task file (default: in the cache).")]
+
+
+@tasks_command.command()
+def build(
+    per_package: Annotated[int, typer.Option(min=1, help="Tasks to make of each package.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Which bugs are tried, and in which order.")] = 0,
+    package: Annotated[list[str] | None, typer.Option(help="Only these packages; repeatable.")] = None,
+    backend: Annotated[str, typer.Option(help="Where bugs are tried.")] = "auto",
+    file: _File = None,
+) -> None:
+    """Fetch sources by hash, break them, keep what the tests prove, and write the task file."""
+    recipe = packages()
+    wanted = package or [one.name for one in recipe]
+    unknown = [name for name in wanted if name not in {one.name for one in recipe}]
+    if unknown:
+        known = ", ".join(one.name for one in recipe)
+        raise typer.BadParameter(f"{unknown[0]!r} is not in packages.toml; known: {known}", param_hint="--package")
+    chosen = [one for one in recipe if one.name in wanted]
+    plan = Plan(per_package=per_package, seed=seed)
+
+    async def work() -> Built:
+        async with make_backend(backend) as place:
+            return await build_tasks(chosen, place, plan=plan, path=file, progress=typer.echo)
+
+    built = asyncio.run(work())
+    _show_yields(built.yields)
+    typer.echo(f"{len(built.tasks)} tasks in {built.path}")
+    if built.failed:
+        raise typer.Exit(1)
+
+
+@tasks_command.command()
+def stats(file: _File = None, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """Tasks by package and split, and the yield of the build by operator and by package."""
+    place = file or default_path()
+    tasks = load_tasks(place)
+    yields = load_yields(place)
+    if as_json:
+        counts = Counter((task.split, str(task.metadata["package"])) for task in tasks)
+        rows = [{"split": split, "package": name, "tasks": count} for (split, name), count in counts.items()]
+        typer.echo(json.dumps({"tasks": rows, "operators": yield_by_operator(yields)}, indent=1))
+        return
+    splits = Counter(task.split for task in tasks)
+    typer.echo(f"{len(tasks)} tasks: {', '.join(f'{count} {name}' for name, count in splits.items())}")
+    _show_yields(yields)
+
+
+@tasks_command.command()
+def show(
+    task_id: Annotated[str, typer.Argument(help="A task's id, or the end of one.")],
+    file: _File = None,
+    gold: Annotated[bool, typer.Option("--gold", help="Also print the answer.")] = False,
+) -> None:
+    """One task: its prompt, its tests, and with --gold the patch that repairs it."""
+    found = [task for task in load_tasks(file) if task.id.endswith(task_id)]
+    if len(found) != 1:
+        raise typer.BadParameter(
+            f"{task_id!r} is the end of {len(found)} task ids; it must name one", param_hint="ID"
+        )
+    task = found[0]
+    typer.echo(f"{task.id} ({task.split})\n\n{task.prompt}\n")
+    for key in ("fail_to_pass", "pass_to_pass"):
+        names = task.metadata[key]
+        typer.echo(f"{key}: {len(names) if isinstance(names, list) else 0} tests")
+    answer = task.metadata["gold"]
+    if gold and isinstance(answer, dict):
+        typer.echo(f"\n{answer['patch']}")
+
+
+def yield_by_operator(yields: Mapping[str, Yield]) -> list[dict[str, int | str]]:
+    """One row per operator: candidates tried, and how many got each verdict."""
+    total: dict[str, Counter[str]] = {}
+    for counts in yields.values():
+        for name, verdicts in counts.verdicts.items():
+            total.setdefault(name, Counter()).update(verdicts)
+    return [
+        {"operator": name, "tried": found.total(), **{str(verdict): found[verdict] for verdict in Verdict}}
+        for name, found in sorted(total.items())
+    ]
+
+
+def yield_by_package(yields: Mapping[str, Yield]) -> list[dict[str, int | str]]:
+    """One row per package: tried, valid, places left out, seconds, and valid tasks per hour of one process."""
+    return [
+        {
+            "package": name,
+            "tried": counts.tried,
+            "valid": counts.valid,
+            "uncovered": counts.uncovered,
+            "crowded": counts.crowded,
+            "seconds": round(counts.seconds),
+            "per_hour": round(counts.valid / counts.seconds * 3600) if counts.seconds else 0,
+        }
+        for name, counts in yields.items()
+    ]
+
+
+def _show_yields(yields: Mapping[str, Yield]) -> None:
+    console = Console()
+    for rows in (yield_by_operator(yields), yield_by_package(yields)):
+        if not rows:
+            continue
+        table = Table(*rows[0], box=None)
+        for row in rows:
+            table.add_row(*(str(value) for value in row.values()))
+        console.print(table)

@@ -1,0 +1,141 @@
+import pytest
+from envgym_environments.code_repair import runner
+from envgym_environments.code_repair.baseline import package_world
+from envgym_environments.code_repair.runner import TestReport, run_tests
+from envgym_environments.code_repair.sources import layout_of, source_tree
+
+from envgym.sandbox import ExecResult
+
+pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(60)]
+TEST = "tests/test_small.py::"
+
+
+@pytest.fixture
+def reports(small, cache, in_backend):
+    """Run the tests of `small` with some files replaced, and give the report."""
+
+    def run(files: dict[str, str] | None = None, **options: object) -> TestReport:
+        tree = source_tree(small, cache=cache)
+        given: list[TestReport] = []
+
+        async def body(backend) -> None:
+            overlay = {f"{runner.WORKDIR}/{name}": text for name, text in (files or {}).items()}
+            async with await backend.create(package_world(tree, overlay)) as sandbox:
+                given.append(await run_tests(sandbox, layout_of(small, tree), **options))
+
+        in_backend(body)
+        return given[0]
+
+    return run
+
+
+@pytest.fixture
+def code(small, cache) -> str:
+    return (source_tree(small, cache=cache) / "small.py").read_text()
+
+
+def test_an_unbroken_suite_passes_and_is_confirmed(reports) -> None:
+    report = reports()
+    assert report.ok
+    assert len(report.passing) == 8
+    assert report.exit_code == 0
+    assert not report.doubt
+
+
+def test_a_selection_runs_only_its_tests_and_an_unknown_one_is_an_error(reports) -> None:
+    report = reports(selection=[TEST + "test_last", TEST + "test_nothing"])
+    assert report.outcomes == {TEST + "test_last": "passed", TEST + "test_nothing": "error"}
+    assert not report.ok
+
+
+def test_an_empty_selection_is_refused(reports) -> None:
+    with pytest.raises(ValueError, match="empty"):
+        reports(selection=[])
+
+
+def test_a_failure_has_its_error_line_and_the_packages_frames(reports, code) -> None:
+    report = reports(
+        {"small.py": code.replace("value, high), low", "x").replace("min(value, high)", "hex(value).bad")}
+    )
+    error = report.errors[TEST + "test_clamp[5-3]"]
+    assert error == "AttributeError: 'str' object has no attribute 'bad'"
+    line = next(i for i, text in enumerate(code.splitlines(), 1) if "min(value" in text)
+    assert report.frames[TEST + "test_clamp[5-3]"] == (("small.py", line),)
+
+
+def test_addresses_and_temporary_paths_are_left_out_of_error_lines(reports, code) -> None:
+    broken = code.replace("return values[-count:]", "raise KeyError(f'{object()} in /tmp/x1/y after 1.25 s')")
+    assert reports({"small.py": broken}).errors[TEST + "test_last"] == (
+        "KeyError: '<object object at 0x...> in <tmp> after <time>'"
+    )
+
+
+def test_traced_lines_name_what_each_test_executed(reports, code) -> None:
+    report = reports(trace=True)
+    line = next(i for i, text in enumerate(code.splitlines(), 1) if "values[-count:]" in text)
+    assert report.lines[TEST + "test_last"] == {"small.py": (line - 1, line)}
+    assert report.lines[TEST + "test_unrelated"] == {}
+    assert line - 1 in report.import_lines["small.py"]
+
+
+def test_a_test_that_hangs_fails_by_its_deadline_and_the_others_still_run(reports, code) -> None:
+    hangs = code.replace("return values[-count:]", "while True: pass")
+    report = reports({"small.py": hangs}, test_timeout_s=0.3)
+    assert report.failing == (TEST + "test_last",)
+    assert "Deadline" in report.errors[TEST + "test_last"]
+    assert not report.doubt
+
+
+def test_a_run_that_outlives_its_deadline_is_killed_and_never_a_pass(reports, code) -> None:
+    hangs = code.replace("return values[-count:]", "while True: pass")
+    report = reports({"small.py": hangs}, timeout_s=2.0)
+    assert report.timed_out
+    assert not report.ok
+    assert report.outcomes.get(TEST + "test_unrelated") != "passed"
+
+
+def test_a_broken_import_is_a_collection_error(reports) -> None:
+    report = reports({"small.py": "import nothing_here\n"}, selection=[TEST + "test_last"])
+    assert report.collection_errors == {
+        "tests/test_small.py": "ModuleNotFoundError: No module named 'nothing_here'"
+    }
+    assert report.outcomes == {TEST + "test_last": "error"}
+
+
+@pytest.mark.parametrize(
+    "cheat",
+    [
+        "import os; os._exit(0)",
+        "import os, sys; sys.exit(0)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "import pytest; pytest.exit('all good', returncode=0)",
+    ],
+)
+def test_code_that_ends_the_process_early_never_passes(cheat, reports, code) -> None:
+    report = reports({"small.py": code.replace("return values[-count:]", cheat)})
+    assert not report.ok
+    assert report.outcomes.get(TEST + "test_last") != "passed"
+
+
+def test_printing_results_is_no_result(reports, code) -> None:
+    forged = code.replace(
+        "return values[-count:]",
+        'import os; os.write(1, b\'["end", "passed", "", [], 0.0]\\n["done", 0, 8, 0]\\n\'); return None',
+    )
+    report = reports({"small.py": forged})
+    assert report.failing == (TEST + "test_last",)
+
+
+def test_results_that_contradict_the_exit_code_are_doubted() -> None:
+    def judged(exit_code: int, *lines: str) -> TestReport:
+        stdout = "".join(f"n {line}\n" for line in lines).encode()
+        result = ExecResult(exit_code=exit_code, stdout=stdout, stderr=b"", wall_s=0.0)
+        return runner._report(result, runner._read_events(stdout, "n"), None)
+
+    passed = ('["start", "t"]', '["end", "passed", "", [], 0.1]')
+    assert judged(0, *passed, '["done", 0, 1, 0]').ok
+    assert not judged(1, *passed, '["done", 0, 1, 0]').ok
+    assert not judged(1, *passed, '["done", 1, 1, 0]').ok
+    assert not judged(0, *passed, '["done", 0, 2, 0]').ok
+    assert not judged(0, *passed).ok
+    assert not judged(0, '["start", "t"]', '["end", "failed", "E", [], 0.1]', '["done", 0, 1, 0]').ok

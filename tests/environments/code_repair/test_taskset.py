@@ -1,0 +1,110 @@
+import asyncio
+import json
+
+import pytest
+from envgym_environments.code_repair.factory import Plan
+from envgym_environments.code_repair.taskset import build_tasks, load_tasks, load_yields, write_tasks
+
+from envgym.registry import make_backend
+from envgym.task import Task, Tree, World
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def some(cache, count=3, split="train", package="small"):
+    tree = cache / "trees" / "small"
+    tree.mkdir(parents=True, exist_ok=True)
+    world = World(trees=(Tree(source=str(tree), target="/repo"),), files={"/repo/a.py": "é = 1\u2028\n"})
+    return [
+        Task(id=f"{package}/{i}", prompt="p", world=world, split=split, metadata={"package": package})
+        for i in range(count)
+    ]
+
+
+def test_what_is_written_is_read_back(cache) -> None:
+    path, tasks = cache / "tasks.jsonl", some(cache)
+    write_tasks(tasks, path, cache=cache)
+    assert list(load_tasks(path, cache=cache)) == tasks
+
+
+def test_a_task_file_can_be_moved_to_another_cache(cache, tmp_path) -> None:
+    write_tasks(some(cache), cache / "tasks.jsonl", cache=cache)
+    moved = cache.rename(tmp_path / "elsewhere")
+    task = load_tasks(moved / "tasks.jsonl", cache=moved)[0]
+    assert task.world is not None
+    assert task.world.trees[0].source == str(moved / "trees" / "small")
+
+
+def test_no_file_says_how_to_make_one(cache) -> None:
+    with pytest.raises(FileNotFoundError, match="envgym tasks build"):
+        load_tasks(cache / "none.jsonl", cache=cache)
+
+
+def test_damage_is_named_with_file_and_line(cache) -> None:
+    path = cache / "tasks.jsonl"
+    write_tasks(some(cache), path, cache=cache)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    with pytest.raises(ValueError, match=r"tasks\.jsonl: 2 task lines, but line 1 announces 3"):
+        load_tasks(path, cache=cache)
+    path.write_bytes(whole.replace(b'"prompt":"p"', b'"prompt":"q"', 1))
+    with pytest.raises(ValueError, match="changed by hand"):
+        load_tasks(path, cache=cache)
+    path.write_bytes(b"{}\n" + whole)
+    with pytest.raises(ValueError, match="line 1: not the header"):
+        load_tasks(path, cache=cache)
+
+
+def test_a_bad_field_is_named_with_its_line(cache) -> None:
+    from envgym_environments.code_repair import taskset
+
+    path = cache / "tasks.jsonl"
+    line = json.dumps({"id": "a", "prompt": 3})
+    with pytest.raises(ValueError, match=r"tasks\.jsonl, line 7: field 'prompt'.*3"):
+        taskset._read_task(path, 7, line, str(cache))
+
+
+def test_an_id_that_occurs_twice_is_refused_and_nothing_is_left(cache) -> None:
+    with pytest.raises(ValueError, match="occurs twice"):
+        write_tasks(some(cache) * 2, cache / "tasks.jsonl", cache=cache)
+    assert not list(cache.glob("*tasks*"))
+
+
+def test_a_package_in_two_splits_is_refused(cache) -> None:
+    path = cache / "tasks.jsonl"
+    mixed = some(cache, 1) + [task.model_copy(update={"id": "b", "split": "heldout"}) for task in some(cache, 1)]
+    write_tasks(mixed, path, cache=cache)
+    with pytest.raises(ValueError, match="one split"):
+        load_tasks(path, cache=cache)
+
+
+def test_a_missing_source_tree_is_named(cache) -> None:
+    path = cache / "tasks.jsonl"
+    write_tasks(some(cache), path, cache=cache)
+    (cache / "trees" / "small").rmdir()
+    with pytest.raises(FileNotFoundError, match="trees/small"):
+        load_tasks(path, cache=cache)
+
+
+@pytest.mark.namespaces
+def test_a_build_writes_one_file_goes_on_after_a_stop_and_survives_a_bad_package(small, cache) -> None:
+    bad = small.model_copy(update={"name": "bad", "tests": ("nothing/*.py",)})
+    kept = cache / "sdists" / f"{bad.slug}-{bad.sha256[:16]}.tar.gz"
+    kept.write_bytes((cache / "sdists" / f"{small.slug}-{small.sha256[:16]}.tar.gz").read_bytes())
+    path, said = cache / "tasks.jsonl", []
+
+    async def build():
+        async with make_backend("namespace") as backend:
+            return await build_tasks(
+                [bad, small], backend, plan=Plan(per_package=4), path=path, progress=said.append, cache=cache
+            )
+
+    built = asyncio.run(build())
+    assert list(built.failed) == ["bad"]
+    assert "nothing" in said[0]
+    assert list(load_tasks(path, cache=cache)) == built.tasks
+    assert len(built.tasks) == 4
+    assert load_yields(path)["small"].valid == 4
+    again = asyncio.run(build())
+    assert again.tasks == built.tasks
+    assert again.yields["small"].seconds == built.yields["small"].seconds  # taken over, not built again
