@@ -195,7 +195,11 @@ class Env(Protocol):
     """
 
     task: Task
-    tools: tuple[ToolSpec, ...]
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """What actions may call; empty where actions are plain text."""
+        ...
 
     async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
         """A fresh state, or the state of `start`; a second reset leaks nothing of the first."""

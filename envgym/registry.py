@@ -7,13 +7,16 @@ CLI command). Our own entries use the same doors as anybody's; `register` adds o
 
 import difflib
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
 from envgym.env import Env, Playable, Replaying
 from envgym.errors import SandboxUnavailable
 from envgym.gymnasium_plugin import announce, gymnasium_id
+from envgym.isolate import Isolated
 from envgym.sandbox import BackendReport, SandboxBackend
 from envgym.task import Task, TaskSet
 
@@ -105,13 +108,19 @@ def spec(name: str) -> EnvSpec:
 
 
 def make(
-    name: str | EnvSpec, task: Task | int = 0, *, backend: SandboxBackend | None = None, **options: Any
+    name: str | EnvSpec,
+    task: Task | int = 0,
+    *,
+    backend: SandboxBackend | None = None,
+    isolate: Literal["process"] | None = None,
+    **options: Any,
 ) -> Env:
     """An environment by name or spec: ``make("guess")``, ``make("code-repair", 3, backend=backend, tools="full")``.
 
     `task` is a Task or an index into the spec's task set (then `options` it names for tasks are refused: pass
-    a Task for anything else than the default set). A `Playable` is wrapped by `Replaying`. Raises ValueError
-    when the environment needs a sandbox and none is given.
+    a Task for anything else than the default set). A `Playable` is wrapped by `Replaying`. With
+    ``isolate="process"`` it runs in a process of its own (`envgym.isolate.Isolated`), there with a backend of its
+    own of the same name as `backend`. Raises ValueError when the environment needs a sandbox and none is given.
     """
     found = spec(name) if isinstance(name, str) else name
     if isinstance(task, int):
@@ -124,12 +133,34 @@ def make(
                 "`async with make_backend('auto') as backend`"
             )
         chosen["backend"] = backend
+    if isolate is not None:
+        return _isolated(name, task, backend, options)
     made = found.make(task, **chosen)
     if isinstance(made, Env):
         return made
     playable_task = task
     first: list[Playable] = [made]
     return Replaying(lambda: first.pop() if first else _playable(found, playable_task, chosen))
+
+
+def _isolated(name: str | EnvSpec, task: Task, backend: SandboxBackend | None, options: dict[str, Any]) -> Isolated:
+    # the name where it is an entry point: what it names need then not be picklable
+    known = (
+        name
+        if isinstance(name, str) and name in _entry_points("environments")
+        else (spec(name) if isinstance(name, str) else name)
+    )
+    make_there = partial(_make_there, known, task, None if backend is None else backend.name, options)
+    return Isolated(make_there, task, snapshots="inner" if backend is None else "replay")
+
+
+async def _make_there(
+    name: str | EnvSpec, task: Task, backend: str | None, options: dict[str, Any], *, stack: AsyncExitStack
+) -> Env:
+    """Make an environment in the process that it is isolated in; the backend lives as long as that."""
+    if backend is None:
+        return make(name, task, **options)
+    return make(name, task, backend=await stack.enter_async_context(make_backend(backend)), **options)
 
 
 def _playable(found: EnvSpec, task: Task, options: dict[str, Any]) -> Playable:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -53,7 +53,7 @@ def _unknown(name: str) -> str:
     return f"{name!r} is no environment, sandbox backend or file; {hint}"
 
 
-async def _environment(name: str, task: int, turns: int, sandbox: str, options: dict[str, object]) -> list[str]:
+async def _environment(name: str, task: int, turns: int, sandbox: str, options: dict[str, Any]) -> list[str]:
     found = spec(name)
     tasks = found.tasks()
     check_tasks(tasks)

@@ -1,0 +1,345 @@
+"""An environment in a process of its own: `Isolated`, an `Env` whose blocking or crashing code can be killed.
+
+A deadline that cancels a call kills the process group; a death is a typed failure. The environment's process is
+not trusted: what comes back is bounded JSON frames (`envgym.wire`), never pickle. It isolates failures, not
+intent: the process runs as this user, with this user's files and network. Use a sandbox against malice.
+"""
+
+import asyncio
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import weakref
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any, Literal, Self
+
+from envgym.env import Env, Playable, Snapshot, Step, observation_digest
+from envgym.errors import EnvgymError, EnvironmentFailure, ReplayDiverged, SandboxDied
+from envgym.isolate_child import FRAME, MAX_FRAME_BYTES, error_from_json
+from envgym.messages import Action, ToolSpec
+from envgym.task import Task
+from envgym.wire import action_to_json, dumps, snapshot_from_json, snapshot_to_json, step_from_json
+
+__all__ = ["Isolated"]
+
+START_S = 60.0
+"""How long a process may take to import its code and make the environment."""
+
+CLOSE_S = 10.0
+"""How long it may take to close before it is killed."""
+
+
+class Isolated:
+    """An `Env` whose environment lives in a process group of its own.
+
+    Args:
+        make: makes the environment there; picklable (a module-level function, a class, or a partial of one). If
+            it takes ``stack``, an AsyncExitStack that is closed after the environment (for a backend).
+        task: the task it will have.
+        snapshots: "inner" asks the environment for its snapshots (they must be plain data that another process
+            can use); "replay" records the actions here and plays them again.
+        memory_bytes: bound of the process's private memory (RLIMIT_DATA), None for no bound.
+
+    Nothing is started before the first use. `start` does it without blocking the event loop; reading `tools`
+    first blocks until the process has said what they are. The process ends when this one does, kill -9
+    included: a small guardian in its group waits for that.
+    """
+
+    def __init__(
+        self,
+        make: Callable[..., Env | Playable | Awaitable[Env | Playable]],
+        task: Task,
+        *,
+        snapshots: Literal["inner", "replay"] = "inner",
+        memory_bytes: int | None = None,
+    ) -> None:
+        try:
+            self._pickled = pickle.dumps(make)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise TypeError(
+                f"isolate needs a picklable make (a module-level function or class, or a functools.partial of "
+                f"one), not {make!r}: {error}"
+            ) from error
+        self.task = task
+        self._make, self._snapshots, self._memory_bytes = make, snapshots, memory_bytes
+        self._process: _Process | None = None
+        self._hello: dict[str, Any] | None = None
+        self._closed = False
+        self._seed: int | None = None
+        self._actions: list[Action] = []
+        self._digests: list[str] = []
+
+    @cached_property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """What the environment's tools are; blocks while its process is starting (see `start`)."""
+        if self._hello is None:
+            self._read_hello(self._spawned().receive_blocking(START_S))
+        assert self._hello is not None
+        return tuple(ToolSpec.model_validate(raw) for raw in self._hello["tools"])
+
+    @property
+    def grader(self) -> Any:
+        """Name and version of the environment's own grader, or None."""
+        return (
+            None
+            if self._hello is None or self._hello["grader"] is None
+            else SimpleNamespace(**self._hello["grader"])
+        )
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, which is also the process group's, while there is one."""
+        return None if self._process is None else self._process.popen.pid
+
+    async def start(self) -> Self:
+        """Start the process and wait until the environment is made. Raises what making it raised."""
+        if self._hello is None:
+            process = self._spawned()
+            try:
+                async with asyncio.timeout(START_S):
+                    self._read_hello(await process.receive())
+            except BaseException as error:
+                process.kill()
+                if isinstance(error, TimeoutError):
+                    raise EnvironmentFailure(
+                        f"the process of {self.task.id!r} did not start in {START_S:g} s"
+                    ) from error
+                raise
+        return self
+
+    def _spawned(self) -> "_Process":
+        if self._closed:
+            raise RuntimeError(f"the environment of task {self.task.id!r} is closed")
+        if self._process is None:
+            self._process = _Process(self._pickled, self.task.id, self._memory_bytes)
+        return self._process
+
+    def _read_hello(self, reply: dict[str, Any]) -> None:
+        hello = _value_of(reply)
+        found = hello.get("task_id") if isinstance(hello, dict) else None
+        if found != self.task.id:
+            raise EnvironmentFailure(f"the isolated environment has task {found!r}, not {self.task.id!r}")
+        self._hello = hello
+
+    async def _call(self, name: str, **arguments: Any) -> Any:
+        await self.start()
+        process = self._spawned()
+        try:
+            await process.send({"call": name, **arguments})
+            return _value_of(await process.receive())
+        except (RuntimeError, ValueError, TypeError):
+            raise  # the environment's answer: it can go on
+        except EnvgymError as error:
+            if isinstance(error, SandboxDied):
+                process.kill()
+            raise
+        except BaseException:  # cancelled in the middle of a call: nothing more can be asked of it
+            process.kill()
+            raise
+
+    async def _step_of(self, name: str, **arguments: Any) -> Step:
+        raw = await self._call(name, **arguments)
+        try:
+            return step_from_json(raw)
+        except (ValueError, TypeError, KeyError) as error:
+            raise EnvironmentFailure(f"the isolated environment answered {name} with no step: {error}") from error
+
+    async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+        """A fresh state, or the state of `start`."""
+        if start is not None and start.restore == "replay":
+            return await self._replay(start)
+        step = await self._step_of("reset", seed=seed, start=snapshot_to_json(start))
+        self._seed, self._actions, self._digests = seed, [], [observation_digest(step)]
+        return step
+
+    async def step(self, action: Action) -> Step:
+        """Apply an action."""
+        step = await self._step_of("step", action=action_to_json(action))
+        self._actions.append(action)
+        self._digests.append(observation_digest(step))
+        return step
+
+    async def _replay(self, start: Snapshot) -> Step:
+        if start.task_id != self.task.id:
+            raise ValueError(f"cannot start task {self.task.id!r} from a snapshot of task {start.task_id!r}")
+        step = await self.reset(seed=start.seed)
+        for action in (*start.actions, None):
+            index = len(self._actions)
+            if self._digests[index] != start.digests[index]:
+                raise ReplayDiverged(f"replay of task {self.task.id!r} diverged at step {index}")
+            if action is not None:
+                step = await self.step(action)
+        return step
+
+    async def snapshot(self) -> Snapshot:
+        """A handle that another process can use: the environment's own, or the actions so far."""
+        if self._snapshots == "inner":
+            found = snapshot_from_json(await self._call("snapshot"))
+            assert found is not None
+            return found
+        if self._seed is None:
+            raise RuntimeError(f"snapshot before reset in task {self.task.id!r}: there is no state yet")
+        return Snapshot(
+            restore="replay",
+            task_id=self.task.id,
+            seed=self._seed,
+            actions=tuple(self._actions),
+            digests=tuple(self._digests),
+        )
+
+    async def release(self, snapshot: Snapshot) -> None:
+        """Give a snapshot back; a replay owns nothing."""
+        if self._snapshots == "inner" and self._process is not None:
+            await self._call("release", snapshot=snapshot_to_json(snapshot))
+
+    async def fork(self) -> "Isolated":
+        """An environment in one more process, brought to the same state."""
+        snapshot = await self.snapshot()
+        other = Isolated(self._make, self.task, snapshots=self._snapshots, memory_bytes=self._memory_bytes)
+        try:
+            await other.reset(seed=snapshot.seed, start=snapshot)
+        except BaseException:
+            await other.close()
+            raise
+        return other
+
+    async def close(self) -> None:
+        """Ask the environment to close, then end its process group; idempotent."""
+        self._closed = True
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            if process.alive and self._hello is not None:
+                async with asyncio.timeout(CLOSE_S):
+                    await process.send({"call": "close"})
+                    _value_of(await process.receive())
+        except (TimeoutError, SandboxDied):
+            pass  # what follows ends it in any case
+        finally:
+            await process.reap()
+
+
+def _value_of(reply: dict[str, Any]) -> Any:
+    if "error" in reply:
+        raise error_from_json(reply["error"])
+    if "value" not in reply:
+        raise EnvironmentFailure("the isolated environment broke the protocol: neither value nor error")
+    return reply["value"]
+
+
+class _Process:
+    """The process, its socket and the pipe whose end tells it that we are gone."""
+
+    def __init__(self, pickled: bytes, task_id: str, memory_bytes: int | None) -> None:
+        self._task_id = task_id
+        ours, theirs = socket.socketpair()
+        read_end, self._life = os.pipe()
+        code = "import sys; from envgym.isolate_child import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
+        with theirs:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-c", code, str(theirs.fileno()), str(read_end)],
+                pass_fds=(theirs.fileno(), read_end),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        os.close(read_end)
+        self._socket = ours
+        self.alive = True
+        self._finalizer = weakref.finalize(self, _end, self.popen, self._socket, self._life)
+        header = dumps({"path": sys.path, "memory_bytes": memory_bytes})
+        for frame in (header, pickled):
+            ours.sendall(FRAME.pack(len(frame)) + frame)
+        ours.setblocking(False)
+
+    async def send(self, message: dict[str, Any]) -> None:
+        body = dumps(message)
+        try:
+            await asyncio.get_running_loop().sock_sendall(self._socket, FRAME.pack(len(body)) + body)
+        except OSError as error:
+            raise self._died() from error
+
+    async def receive(self) -> dict[str, Any]:
+        (size,) = FRAME.unpack(await self._read(FRAME.size))
+        return self._parsed(size, await self._read(self._checked(size)))
+
+    async def _read(self, size: int) -> bytes:
+        loop, buffer = asyncio.get_running_loop(), bytearray(size)
+        view, at = memoryview(buffer), 0
+        while at < size:
+            try:
+                got = await loop.sock_recv_into(self._socket, view[at:])
+            except OSError as error:
+                raise self._died() from error
+            if got == 0:
+                raise self._died()
+            at += got
+        return bytes(buffer)
+
+    def receive_blocking(self, limit_s: float) -> dict[str, Any]:
+        self._socket.settimeout(limit_s)
+        try:
+            with self._socket.makefile("rb") as file:  # one frame is awaited, so nothing is read beyond it
+                head = file.read(FRAME.size)
+                size = self._checked(FRAME.unpack(head)[0]) if len(head) == FRAME.size else 0
+                body = file.read(size)
+        except OSError as error:
+            raise self._died() from error
+        finally:
+            self._socket.setblocking(False)
+        if not body or len(body) < size:
+            raise self._died()
+        return self._parsed(size, body)
+
+    def _checked(self, size: int) -> int:
+        if size > MAX_FRAME_BYTES:
+            self.kill()
+            raise EnvironmentFailure(
+                f"the isolated environment of {self._task_id!r} answered with {size} bytes; the bound is "
+                f"{MAX_FRAME_BYTES}"
+            )
+        return size
+
+    def _parsed(self, size: int, body: bytes) -> dict[str, Any]:
+        try:
+            reply = json.loads(body)
+            if not isinstance(reply, dict):
+                raise ValueError("not an object")
+        except (ValueError, RecursionError) as error:
+            self.kill()
+            raise EnvironmentFailure(f"the isolated environment broke the protocol: {error}") from error
+        return reply
+
+    def _died(self) -> SandboxDied:
+        found = os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) if self.alive else None
+        self.kill()
+        if found is None:
+            how = "it was killed, or closed its channel"
+        else:
+            how = f"{'exit status' if found.si_code == os.CLD_EXITED else 'killed by signal'} {found.si_status}"
+        return SandboxDied(f"the process of the environment of task {self._task_id!r} died: {how}")
+
+    def kill(self) -> None:
+        """End the whole group; the leader is reaped later, so until then its number cannot be another's."""
+        if self.alive:
+            self.alive = False
+            os.killpg(self.popen.pid, signal.SIGKILL)
+
+    async def reap(self) -> None:
+        """Wait until the leader is gone, and give everything back."""
+        self.kill()
+        await asyncio.to_thread(self._finalizer)
+
+
+def _end(popen: "subprocess.Popen[bytes]", end: socket.socket, life: int) -> None:
+    if popen.returncode is None:
+        os.killpg(popen.pid, signal.SIGKILL)
+        popen.wait()
+    end.close()
+    os.close(life)
