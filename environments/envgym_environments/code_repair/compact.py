@@ -1,0 +1,196 @@
+"""The compact tool set: six short calls and very short observations, so that a very small model can act.
+
+Everything an agent can do is listed in `Step.legal`. An episode of it is a pure function of the
+task and the calls: edits are applied to texts, tests run in sandboxes of their own, and nothing is left behind.
+"""
+
+from collections.abc import Sequence
+
+from envgym.messages import ToolCall, ToolSpec
+from envgym.tools import tool_spec
+from envgym_environments.code_repair.localise import Suspect, localise
+from envgym_environments.code_repair.state import CompactState
+from envgym_environments.code_repair.suggest import Fix, apply_fix, suggest
+from envgym_environments.code_repair.trials import Facts, Trials, Verdict, error_class
+
+__all__ = ["COMPACT_TOOLS", "CompactPlay", "issue_text"]
+
+_LINE_SHOWN = 48
+_EDIT_SHOWN = 60
+
+
+def _localise() -> None:
+    """List the most suspicious lines."""
+
+
+def _suggest(line: int) -> None:
+    """List quick fixes for a listed line."""
+
+
+def _apply(fix: str) -> None:
+    """Apply the fix of that name of the last list; one edit at a time."""
+
+
+def _test() -> None:
+    """Run the failing tests, then those that must go on passing. Counts against the budget."""
+
+
+def _revert() -> None:
+    """Take the edit back."""
+
+
+def _submit() -> None:
+    """End the episode with the present state."""
+
+
+COMPACT_TOOLS: tuple[ToolSpec, ...] = tuple(
+    tool_spec(function, name=function.__name__[1:])
+    for function in (_localise, _suggest, _apply, _test, _revert, _submit)
+)
+
+
+def issue_text(facts: Facts, tests_left: int) -> str:
+    """The first observation: how many tests fail, the first two with their exceptions, and the budget."""
+    shown = [
+        f"{name.rpartition('::')[2][:40]} {error_class(facts.errors.get(name, ''))}".strip()
+        for name in facts.fail_to_pass[:2]
+    ]
+    count = len(facts.fail_to_pass)
+    return f"{count} test{'s' * (count != 1)} fail: {'; '.join(shown)}\ntests left {tests_left}"
+
+
+def _cut(text: str, length: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= length else text[: length - 2] + ".."
+
+
+class CompactPlay:
+    """One episode with the compact tools. `state` is all that changes."""
+
+    def __init__(self, trials: Trials, *, test_budget: int) -> None:
+        self.trials = trials
+        self.test_budget = test_budget
+        self.state = CompactState()
+        self._suspects: tuple[Suspect, ...] = ()
+        self._texts: dict[str, str] = {}
+
+    async def begin(self, state: CompactState | None = None) -> str:
+        """Start afresh, or go on from a stored state; the observation that is answered next."""
+        facts = self.trials.facts
+        fresh = CompactState(failing=facts.fail_to_pass, shown=issue_text(facts, self.test_budget))
+        self.state = state or fresh
+        if self.state.localised:
+            await self._load()
+        return self.state.shown
+
+    async def _load(self) -> None:
+        self._suspects = await localise(self.trials)
+        for suspect in self._suspects:
+            self._texts[suspect.path] = await self.trials.source(suspect.path) or ""
+
+    def fixes(self, line: int) -> tuple[Fix, ...]:
+        """All fixes of a listed line, tried or not; their names never change."""
+        suspect = self._suspects[line - 1]
+        return suggest(self._texts[suspect.path], suspect.line)
+
+    def _untried(self, line: int) -> list[int]:
+        return [fix for fix in range(1, len(self.fixes(line)) + 1) if (line, fix) not in self.state.tried]
+
+    def legal(self) -> tuple[str, ...]:
+        """Every call that is possible now."""
+        state = self.state
+        if state.pending is not None:
+            budget_left = state.tests_run < self.test_budget
+            calls = ["test"] if not state.verdict and budget_left else []
+            return (*calls, "revert", "submit")
+        calls = [] if state.localised else ["localise"]
+        if state.open is not None:
+            fixes = self.fixes(state.open)
+            calls += [f"apply {fixes[fix - 1].name}" for fix in self._untried(state.open)]
+        if state.localised:
+            lines = range(1, len(self._suspects) + 1)
+            calls += [f"suggest {line}" for line in lines if line != state.open and self._untried(line)]
+        return (*calls, "submit")
+
+    def edits(self) -> dict[str, str]:
+        """The edited file, if there is one: path -> text."""
+        if self.state.pending is None:
+            return {}
+        line, fix = self.state.pending
+        path = self._suspects[line - 1].path
+        return {path: apply_fix(self._texts[path], self.fixes(line)[fix - 1])}
+
+    async def act(self, call: ToolCall) -> str:
+        """Do one checked call other than submit; one that is not legal changes nothing and says what is."""
+        text = await self._do(call)
+        self._update(shown=text)
+        return text
+
+    async def _do(self, call: ToolCall) -> str:
+        number = next(iter(call.arguments.values()), None)
+        if f"{call.name} {number}".removesuffix(" None") not in self.legal():
+            names = dict.fromkeys(one.partition(" ")[0] for one in self.legal())
+            return f"not possible now; possible: {', '.join(names)}"
+        match call.name:
+            case "localise":
+                return await self._act_localise()
+            case "suggest":
+                return self._act_suggest(int(str(number)))
+            case "apply":
+                return self._act_apply(str(number))
+            case "test":
+                return self._seen(await self.trials.verdict(self.edits()))
+            case _:
+                return self._act_revert()
+
+    async def _act_localise(self) -> str:
+        await self._load()
+        self._update(localised=True)
+        return _lines_text(self._suspects, self._texts)
+
+    def _act_suggest(self, line: int) -> str:
+        self._update(open=line)
+        fixes = self.fixes(line)
+        return "\n".join(f"{fixes[fix - 1].name} {fixes[fix - 1].description}" for fix in self._untried(line))
+
+    def _act_apply(self, name: str) -> str:
+        assert self.state.open is not None
+        fix = 1 + [fix.name for fix in self.fixes(self.state.open)].index(name)
+        self._update(pending=(self.state.open, fix), verdict="")
+        text, chosen = next(iter(self.edits().values())), self.fixes(self.state.open)[fix - 1]
+        start = chosen.start + len(chosen.new) - len(chosen.new.lstrip())
+        row = text[text.rfind("\n", 0, start) + 1 :].partition("\n")[0]
+        return f"edited: {_cut(row, _EDIT_SHOWN)}"
+
+    def _seen(self, verdict: Verdict) -> str:
+        """Take in what the tests said: a failed fix is tried from now on."""
+        state = self.state
+        run = state.tests_run + 1
+        assert state.pending is not None
+        tried = state.tried if verdict.passed else (*state.tried, state.pending)
+        word = "pass" if verdict.passed else "fail"
+        self._update(tests_run=run, verdict=word, failing=verdict.failing, tried=tried)
+        left = f"tests left {self.test_budget - run}"
+        if verdict.passed:
+            return f"pass {verdict.total}; {left}"
+        if verdict.timed_out:
+            return f"fail timeout; {left}"
+        return f"fail {len(verdict.failing)} of {verdict.total} {verdict.error}; {left}"
+
+    def _act_revert(self) -> str:
+        still_open = self.state.open if self.state.open and self._untried(self.state.open) else None
+        self._update(pending=None, verdict="", open=still_open)
+        return "reverted"
+
+    def _update(self, **changes: object) -> None:
+        self.state = self.state.model_copy(update=changes)
+
+
+def _lines_text(suspects: Sequence[Suspect], texts: dict[str, str]) -> str:
+    if not suspects:
+        return "no suspicious line"
+    rows = []
+    for number, suspect in enumerate(suspects, start=1):
+        row = texts[suspect.path].split("\n")[suspect.line - 1]
+        rows.append(f"{number} {_cut(row, _LINE_SHOWN)}")
+    return "\n".join(rows)
