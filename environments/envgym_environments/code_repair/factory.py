@@ -7,13 +7,15 @@ alone, never on timing. It does not store tasks (see `taskset`) and does not pla
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
 
+from envgym.errors import SandboxDied
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task
 from envgym_environments.code_repair.baseline import Baseline, measure, package_world
@@ -138,32 +140,42 @@ def _agree(first: TestReport, second: TestReport, tests: Sequence[str]) -> bool:
 
 
 async def validate(base: Sandbox, baseline: Baseline, candidate: Candidate, *, plan: Plan, seed: int) -> Bug:
-    """Judge one candidate in a fork of the unbroken sandbox. The world's faults pass through as EnvgymError."""
+    """Judge one candidate in a fork of the unbroken sandbox; a bug that kills its sandbox crashes.
+
+    The world's other faults pass through as EnvgymError.
+    """
     async with await base.fork() as sandbox:
-        await sandbox.write(candidate.path, apply(candidate.source, candidate.mutation).encode())
-        first = await _run(sandbox, baseline, candidate.covering)
-        failing = first.failing
-        verdict = _first_look(first, failing, len(baseline.tests), plan)
-        if verdict is not None:
-            return Bug(candidate, verdict, failing)
-        wide = _second_selection(baseline, candidate, plan, seed)
-        second = await _run(sandbox, baseline, wide)
-        others = tuple(test for test in second.failing if test not in set(candidate.covering))
-        if second.doubt or second.collection_errors or not _agree(first, second, candidate.covering):
+        try:
+            return await _judge(sandbox, baseline, candidate, plan, seed)
+        except SandboxDied:
+            return Bug(candidate, Verdict.CRASHES)
+
+
+async def _judge(sandbox: Sandbox, baseline: Baseline, candidate: Candidate, plan: Plan, seed: int) -> Bug:
+    await sandbox.write(candidate.path, apply(candidate.source, candidate.mutation).encode())
+    first = await _run(sandbox, baseline, candidate.covering)
+    failing = first.failing
+    verdict = _first_look(first, failing, len(baseline.tests), plan)
+    if verdict is not None:
+        return Bug(candidate, verdict, failing)
+    wide = _second_selection(baseline, candidate, plan, seed)
+    second = await _run(sandbox, baseline, wide)
+    others = tuple(test for test in second.failing if test not in set(candidate.covering))
+    if second.doubt or second.collection_errors or not _agree(first, second, candidate.covering):
+        return Bug(candidate, Verdict.FLAKY, failing)
+    if others:
+        third = await _run(sandbox, baseline, others)
+        if third.failing != others:
             return Bug(candidate, Verdict.FLAKY, failing)
-        if others:
-            third = await _run(sandbox, baseline, others)
-            if third.failing != others:
-                return Bug(candidate, Verdict.FLAKY, failing)
-        failing = second.failing
-        if len(failing) > plan.max_failing * len(baseline.tests):
-            return Bug(candidate, Verdict.FAILS_TOO_MUCH, failing)
-        await sandbox.write(candidate.path, candidate.source.encode())
-        restored = await _run(sandbox, baseline, failing)
-        if not restored.ok:
-            return Bug(candidate, Verdict.NOT_RESTORED, failing)
-        passing = tuple(test for test in candidate.covering if second.outcomes.get(test) == "passed")
-        return Bug(candidate, Verdict.VALID, failing, passing, second)
+    failing = second.failing
+    if len(failing) > plan.max_failing * len(baseline.tests):
+        return Bug(candidate, Verdict.FAILS_TOO_MUCH, failing)
+    await sandbox.write(candidate.path, candidate.source.encode())
+    restored = await _run(sandbox, baseline, failing)
+    if not restored.ok:
+        return Bug(candidate, Verdict.NOT_RESTORED, failing)
+    passing = tuple(test for test in candidate.covering if second.outcomes.get(test) == "passed")
+    return Bug(candidate, Verdict.VALID, failing, passing, second)
 
 
 def _first_look(report: TestReport, failing: Sequence[str], suite: int, plan: Plan) -> Verdict | None:
@@ -224,8 +236,7 @@ async def make_tasks(
 ) -> AsyncIterator[Task]:
     """Valid tasks of one package, up to ``plan.per_package``; verdicts are added to `counts` as they fall.
 
-    Raises ValueError or EnvgymError when the package's source or suite is not usable; a sandbox that dies under a
-    candidate passes through as well.
+    Raises ValueError or EnvgymError when the package's source or suite is not usable.
     """
     tree = await asyncio.to_thread(source_tree, package, cache=cache)
     async with await backend.create(package_world(tree)) as base:
@@ -236,13 +247,14 @@ async def make_tasks(
         functions = len({_place(candidate) for candidate in found}) or 1
         cap = plan.per_function or max(3, -(-2 * plan.per_package // functions))
         made: Counter[tuple[str, str]] = Counter()
-        async for bug in _judged(base, baseline, queue, plan, made, cap):
-            counts.add(bug)
-            if bug.verdict is Verdict.VALID:
-                made[_place(bug.candidate)] += 1
-                yield make_task(baseline, tree, bug)
-                if made.total() >= plan.per_package:
-                    return
+        async with aclosing(_judged(base, baseline, queue, plan, made, cap)) as bugs:
+            async for bug in bugs:
+                counts.add(bug)
+                if bug.verdict is Verdict.VALID:
+                    made[_place(bug.candidate)] += 1
+                    yield make_task(baseline, tree, bug)
+                    if made.total() >= plan.per_package:
+                        return
 
 
 async def _judged(
@@ -252,7 +264,7 @@ async def _judged(
     plan: Plan,
     made: Counter[tuple[str, str]],
     cap: int,
-) -> AsyncIterator[Bug]:
+) -> AsyncGenerator[Bug, None]:
     """Judge candidates, `plan.in_flight` at once, and give the verdicts in queue order.
 
     A candidate whose function has its share is skipped; the check is made in queue order, so what comes out does
