@@ -112,7 +112,7 @@ class SingleEngine:
 
 
 def _numpy(logits: Tensor) -> NDArray[np.float32]:
-    return logits.float().cpu().numpy()  # type: ignore[no-any-return]
+    return logits.float().cpu().numpy()
 
 
 def engine_for(model: Any) -> "PackedEngine | SingleEngine":

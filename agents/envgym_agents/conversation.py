@@ -1,0 +1,73 @@
+"""What every layout of conversations offers: a growing context that messages and sampled ids are appended to."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from envgym.messages import Message, text_of
+
+__all__ = ["Added", "Conversation", "Template", "spoken"]
+
+
+def spoken(message: Message) -> str:
+    """A message as the text that templates lay out: its content, then its tool calls as ``<tool_call>`` JSON.
+
+    A message that has content is taken to hold its calls there already (that is what was sampled).
+    """
+    text = text_of(message)
+    if text or not message.tool_calls:
+        return text
+    calls = ({"name": call.name, "arguments": call.arguments} for call in message.tool_calls)
+    return "\n".join(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What an observation added: `ids`, at `position` of segment `segment` (a new segment starts at 0)."""
+
+    ids: tuple[int, ...]
+    segment: int
+    position: int
+
+
+class Conversation(Protocol):
+    """One growing context. `ids` is append-only within a segment; `segment` counts contexts."""
+
+    ids: list[int]
+    segment: int
+
+    def show(self, messages: Sequence[Message]) -> Added:
+        """Append messages and the prompt of the next assistant message."""
+        ...
+
+    def cost(self, messages: Sequence[Message]) -> int:
+        """How many ids the context would hold after `show(messages)`."""
+        ...
+
+    def said(self, ids: Sequence[int]) -> str:
+        """Append what was sampled and return its text, without the stop token."""
+        ...
+
+    def restart(self, messages: Sequence[Message]) -> Added:
+        """Open a new segment that holds just `messages` and the prompt of the next assistant message."""
+        ...
+
+    def fork(self) -> "Conversation":
+        """An independent copy."""
+        ...
+
+
+class Template(Protocol):
+    """How one tokenizer's conversations are laid out. `actions`: compact action string -> id, may be empty."""
+
+    stop_ids: tuple[int, ...]
+    actions: dict[str, int]
+
+    def open(self) -> Conversation:
+        """An empty conversation."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some sampled ids; an action token is its compact string."""
+        ...

@@ -1,0 +1,104 @@
+"""The console entry ``envgym endpoint``: serve a model to agent programs, alone or acting in an environment."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from envgym.env import StopReason
+from envgym.episode import Episode
+from envgym.limits import Limits, Sampling
+from envgym.registry import make, make_backend, spec
+from envgym.rollout import Origin, Rollout, play
+from envgym.storage import EpisodeWriter
+from envgym_agents.endpoint import Endpoint
+from envgym_agents.foreign import Access, command
+from envgym_agents.model import load_model
+from envgym_agents.policies.transformer import TransformerPolicy
+from envgym_agents.template import template_for
+
+__all__ = ["endpoint_command"]
+
+
+def endpoint_command(
+    model: Annotated[Path, typer.Argument(help="A local Hugging Face model folder.")],
+    program: Annotated[list[str] | None, typer.Argument(help="With --env: the agent program, after `--`.")] = None,
+    env: Annotated[str | None, typer.Option(help="The environment that the program acts in.")] = None,
+    task: Annotated[int, typer.Option(min=0, help="Which task of it.")] = 0,
+    sandbox: Annotated[str, typer.Option(help="Sandbox backend, where the environment needs one.")] = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Of the environment and of every draw.")] = 0,
+    turns: Annotated[int, typer.Option(min=1, help="Bound on the program's actions.")] = 50,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Default bound of one completion.")] = 256,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    device: Annotated[str, typer.Option(help="Where the model runs, such as cpu or cuda.")] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="Append the episode to this file.")] = None,
+) -> None:
+    """Serve a model behind an OpenAI-compatible endpoint; with --env, a program acts in it for one episode.
+
+    The program finds OPENAI_BASE_URL, OPENAI_API_KEY and ENVGYM_EPISODE_URL in its environment. Without --env
+    the endpoint serves chat requests until it is interrupted.
+    """
+    if (env is None) != (not program):
+        raise ValueError("--env and a program belong together: envgym endpoint MODEL --env NAME -- PROGRAM ARG...")
+    if out is not None and env is None:
+        raise ValueError("--out stores the episode of a program in an environment; add --env NAME -- PROGRAM")
+    language_model, tokenizer = load_model(model, device=device)
+
+    async def work() -> Episode | None:
+        async with TransformerPolicy(language_model) as policy:
+            sampling = Sampling(max_tokens=max_tokens)
+            async with Endpoint(policy, template_for(tokenizer), sampling=sampling, port=port) as endpoint:
+                if env is None or not program:
+                    _announce(endpoint.open("chat", seed=seed))
+                    await asyncio.Event().wait()
+                    return None
+                return await _act(endpoint, env, task, program, sandbox=sandbox, seed=seed, turns=turns)
+
+    try:
+        episode = asyncio.run(work())
+    except KeyboardInterrupt:
+        return
+    if episode is not None:
+        _finish(episode, out)
+
+
+async def _act(
+    endpoint: Endpoint, name: str, task: int, program: list[str], *, sandbox: str, seed: int, turns: int
+) -> Episode:
+    if not spec(name).sandbox:
+        return await _play(endpoint, make(name, task), program, seed=seed, turns=turns)
+    async with make_backend(sandbox) as backend:
+        return await _play(endpoint, make(name, task, backend=backend), program, seed=seed, turns=turns)
+
+
+async def _play(endpoint: Endpoint, world: Any, program: list[str], *, seed: int, turns: int) -> Episode:
+    agent = endpoint.agent("episode", command(program), env=world, seed=seed)
+    try:
+        rollout = Rollout(limits=Limits(turns=turns), provenance=(("program", program[0]),))
+        return await play(world, {agent.name: agent}, origin=Origin("episode", seed), rollout=rollout)
+    finally:
+        await agent.close()
+        await world.close()
+
+
+def _announce(access: Access) -> None:
+    for name, value in access.environment().items():
+        if name.startswith("OPENAI"):
+            typer.echo(f"export {name}={value}")
+
+
+def _finish(episode: Episode, out: Path | None) -> None:
+    if out is not None:
+        with EpisodeWriter(out) as writer:
+            writer.append(episode)
+    ended = episode.stop if episode.failure is None else f"failed ({episode.failure.boundary})"
+    if episode.stop is StopReason.TURN_LIMIT:
+        ended = f"stopped after {len(episode.turns)} turns"
+    typer.echo(
+        f"{episode.task_id}: {ended}; reward {episode.reward}, {len(episode.turns)} turns, "
+        f"{episode.sampled_tokens} sampled tokens"
+    )
+    if episode.failure is not None:
+        typer.echo(f"{episode.failure.kind}: {episode.failure.message}", err=True)
+        raise typer.Exit(1)

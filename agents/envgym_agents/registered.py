@@ -1,0 +1,35 @@
+"""The agent ``lm`` of the registry: a local model folder acts, by name and options."""
+
+from functools import lru_cache
+
+from envgym.limits import Sampling
+from envgym.messages import ToolSpec
+from envgym.task import Task
+from envgym_agents.chat import LMAgent, LMAgents
+from envgym_agents.model import load_model
+from envgym_agents.policies.transformer import TransformerPolicy
+from envgym_agents.template import Template, template_for
+
+__all__ = ["lm_agent"]
+
+
+@lru_cache(maxsize=4)
+def _loaded(folder: str, device: str) -> tuple[TransformerPolicy, Template]:
+    """One policy per folder, so that all its agents are batched together."""
+    model, tokenizer = load_model(folder, device=device)
+    return TransformerPolicy(model), template_for(tokenizer)
+
+
+def lm_agent(
+    task: Task, *, seed: int, model: str, tools: tuple[ToolSpec, ...] = (), temperature: float = 1.0,
+    max_tokens: int = 256, device: str = "cpu",
+) -> LMAgent:  # fmt: skip
+    """An `LMAgent` over the model in folder `model`.
+
+    A folder whose tokenizer has action tokens acts in the "compact" format, any other one in "text". temperature:
+    0 is greedy. max_tokens: of one answer in the text format.
+    """
+    policy, template = _loaded(model, device)
+    sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
+    makers = LMAgents(policy, template, "compact" if template.actions else "text", sampling, tools)
+    return makers(task, seed=seed)

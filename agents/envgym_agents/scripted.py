@@ -1,0 +1,134 @@
+"""Agents without a model for environments that list their legal calls: a random one, and two for code repair.
+
+They read the observation's text and `Step.legal`, nothing else. They are the floor (random, brute force) and the
+teacher (expert) of learning experiments; none of them has seen a solution.
+"""
+
+from typing import Self
+
+import numpy as np
+
+from envgym.env import Step
+from envgym.messages import Action
+from envgym.policy import Reply
+from envgym.task import Task
+
+__all__ = ["BruteForce", "RandomAgent", "ScriptedExpert", "brute_force", "expert", "random_agent"]
+
+
+def _reply(call: str) -> Reply:
+    return Reply(action=Action.say(call))
+
+
+class RandomAgent:
+    """Uniform over the legal calls. Raises ValueError where an environment lists none."""
+
+    def __init__(self, seed: int, *, name: str = "agent") -> None:
+        self.name = name
+        self._rng = np.random.default_rng(seed)
+
+    async def act(self, step: Step) -> Reply:
+        """One legal call."""
+        if not step.legal:
+            raise ValueError("the step lists no legal calls; this agent can only play environments that do")
+        return _reply(step.legal[int(self._rng.integers(len(step.legal)))])
+
+    def fork(self, *, seed: int) -> Self:
+        """An agent that draws from `seed`."""
+        return type(self)(seed, name=self.name)
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+
+class BruteForce:
+    """Every suggestion of every line, in the order they are listed, until the tests pass or may not be run again."""
+
+    def __init__(self, *, name: str = "agent") -> None:
+        self.name = name
+
+    async def act(self, step: Step) -> Reply:
+        """The next call of the enumeration; the text tells only how the tests went."""
+        legal = step.legal or ()
+        if step.text.startswith("pass ") or step.text.endswith("tests left 0"):
+            return _reply("submit")
+        for call in ("localise", "test", "revert"):
+            if call in legal:
+                return _reply(call)
+        return _reply(legal[0] if legal else "submit")
+
+    def fork(self, *, seed: int) -> Self:
+        """Itself again: what comes next depends on the step only."""
+        return type(self)(name=self.name)
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+
+class ScriptedExpert:
+    """Localises, then tries fixes in a seeded random order until the tests pass; the last try goes untested.
+
+    A line is drawn with a probability that falls by the factor `decay` with every place further down the list, a
+    fix uniformly among those of its line. After a failing test the edit is taken back and another line is drawn;
+    fixes that failed are not offered again. When no test run is left, one more fix is drawn and submitted.
+    Raises ValueError for a `decay` outside (0, 1].
+    """
+
+    def __init__(self, seed: int, *, decay: float = 0.6, name: str = "agent") -> None:
+        if not 0 < decay <= 1:
+            raise ValueError(f"decay is {decay}; it must be in (0, 1]")
+        self.name = name
+        self._decay = decay
+        self._rng = np.random.default_rng(seed)
+        self._drawn = False
+
+    async def act(self, step: Step) -> Reply:
+        """The next call."""
+        legal = step.legal or ()
+        if step.text.startswith("pass "):
+            return _reply("submit")
+        for call in ("localise", "test", "revert"):
+            if call in legal and not (call == "revert" and step.text.startswith("edited")):
+                return _reply(call)
+        fixes = [call for call in legal if call.startswith("apply ")]
+        lines = [call for call in legal if call.startswith("suggest ")]
+        if fixes and (self._drawn or not lines):
+            self._drawn = False
+            return _reply(fixes[int(self._rng.integers(len(fixes)))])
+        if not lines or step.text.startswith("edited"):  # nothing left to draw, or to test what was drawn
+            return _reply("submit")
+        return _reply(self._line(step, lines))
+
+    def _line(self, step: Step, lines: list[str]) -> str:
+        """Draw a line; the line that is open can be drawn again, and is then gone on with."""
+        self._drawn = True
+        numbers = {int(call.split()[1]): call for call in lines}
+        open_line = next(iter(set(range(1, max(numbers) + 1)) - set(numbers)), None)
+        del open_line
+        weights = np.array([self._decay ** (number - 1) for number in numbers])
+        chosen = self._rng.choice(len(weights), p=weights / weights.sum())
+        return list(numbers.values())[int(chosen)]
+
+    def fork(self, *, seed: int) -> Self:
+        """The same agent with further draws from `seed`."""
+        other = type(self)(seed, decay=self._decay, name=self.name)
+        other._drawn = self._drawn
+        return other
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+
+def random_agent(task: Task, *, seed: int) -> RandomAgent:
+    """The registry's "random"."""
+    return RandomAgent(seed)
+
+
+def brute_force(task: Task, *, seed: int) -> BruteForce:
+    """The registry's "brute-force"."""
+    return BruteForce()
+
+
+def expert(task: Task, *, seed: int, decay: float = 0.6) -> ScriptedExpert:
+    """The registry's "expert"."""
+    return ScriptedExpert(seed, decay=decay)

@@ -1,0 +1,203 @@
+import asyncio
+from dataclasses import replace
+
+import pytest
+import torch
+from envgym_agents.chat import LMAgents, turn_seed
+from envgym_agents.compaction import compacted
+from envgym_agents.model import new_model
+from envgym_agents.parse import read_action
+from envgym_agents.policies.transformer import TransformerPolicy
+from envgym_agents.template import OwnTemplate
+from envgym_agents.tokenizer import train_tokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envgym.env import Step, StopReason
+from envgym.limits import Limits, Sampling
+from envgym.messages import Message, text_of
+from envgym.policy import Agent
+from envgym.rollout import Origin, Rollout, play
+from envgym.testing.memory import MemoryEnv, memory_tasks
+
+torch.set_num_threads(1)
+ACTIONS = ["give_up", *(f"look {n}" for n in range(8)), *(f"open {n}" for n in range(8))]
+TOKENIZER = train_tokenizer(["the treasure seems to be left of 3"] * 3, actions=ACTIONS, vocab_size=340)
+TEMPLATE = OwnTemplate(TOKENIZER)
+MODEL = new_model(len(TOKENIZER), size="tiny", context=2048)
+TASK = memory_tasks(1)[0]
+
+
+class Listing(MemoryEnv):
+    """The treasure game with compact legal actions."""
+
+    def _step(self, text, reward):
+        step = super()._step(text, reward)
+        return replace(step, legal=None if step.stop else tuple(f"open {n}" for n in range(4)))
+
+
+def episode(make, *, seed=0, env=None, turns=12):
+    async def run():
+        async with TransformerPolicy(MODEL) as policy:
+            agents, world = make(policy), env or Listing(TASK)
+            agent = agents.for_env(world, seed=seed)
+            assert isinstance(agent, Agent)
+            try:
+                rollout = Rollout(limits=Limits(turns=turns))
+                return await play(world, {agent.name: agent}, origin=Origin("e", seed), rollout=rollout)
+            finally:
+                await agent.close()
+                assert policy.cached_tokens == 0
+
+    return asyncio.run(run())
+
+
+def test_an_episode_in_the_compact_format_is_token_exact_and_legal():
+    played = episode(lambda policy: LMAgents(policy, TEMPLATE))
+    assert played.failure is None
+    for turn in played.turns:
+        (sampled,) = turn.sampled_ids.tolist()
+        assert sampled in turn.allowed
+        action = text_of(turn.messages[0])
+        assert TEMPLATE.actions[action] == sampled
+        assert turn.messages[0].tool_calls[0].name == "open"
+    ids = [i for turn in played.turns for i in [*turn.prompt_ids, *turn.sampled_ids]]
+    shown = [{"role": m.role, "content": text_of(m)} for m in played.root.observation]
+    for turn in played.turns:
+        shown.append({"role": "assistant", "content": text_of(turn.messages[0])})
+        if turn is not played.turns[-1]:
+            shown += [{"role": m.role, "content": text_of(m)} for m in turn.step.observation]
+    text = TOKENIZER.apply_chat_template(shown, tokenize=False)
+    assert ids == TOKENIZER.encode(text, add_special_tokens=False)[:-1]  # the last message is not ended yet
+
+
+def test_the_same_seed_gives_the_same_episode_and_another_one_another():
+    first, same, other = (episode(lambda p: LMAgents(p, TEMPLATE), seed=seed) for seed in (1, 1, 2))
+    assert first.turns == same.turns
+    assert first.turns != other.turns
+
+
+def test_the_text_format_offers_the_tools_and_answers_errors_with_data():
+    sampling = Sampling(max_tokens=20)
+    played = episode(lambda p: LMAgents(p, TEMPLATE, "text", sampling), env=MemoryEnv(TASK), turns=3)
+    assert played.stop is StopReason.TURN_LIMIT
+    first = TEMPLATE.decode(played.turns[0].prompt_ids.tolist())
+    assert '"name":"look"' in first
+    assert all(1 <= len(turn.sampled_ids) <= 20 for turn in played.turns)
+
+
+def test_an_outgrown_context_goes_on_in_a_new_segment_that_fits():
+    def make(policy):
+        return LMAgents(policy, TEMPLATE, "text", Sampling(max_tokens=30), max_length=400)
+
+    env = MemoryEnv(TASK)
+    env.tools = ()
+    played = episode(make, env=env, turns=25)
+    assert played.failure is None
+    assert len(played.turns) == 25
+    segments = {turn.segment for turn in played.turns}
+    assert segments == set(range(max(segments) + 1))
+    assert len(segments) > 1
+    for turn in played.turns:
+        assert turn.position + len(turn.prompt_ids) + len(turn.sampled_ids) <= 400
+    reopened = next(turn for turn in played.turns if turn.segment == 1)
+    text = TEMPLATE.decode(reopened.prompt_ids.tolist())
+    assert "left out" in text
+    assert text_of(played.root.observation[-1])[:20] in text
+
+
+def test_forks_share_the_past_and_differ_in_their_draws():
+    async def run():
+        async with TransformerPolicy(MODEL) as policy:
+            agent = LMAgents(policy, TEMPLATE)(TASK, seed=0)
+            step = Step(observation=(Message(role="user", content="where?"),), legal=tuple(ACTIONS))
+            await agent.act(step)
+            forks = [agent.fork(seed=seed) for seed in range(8)]
+            computed = policy.computed_tokens
+            replies = [await fork.act(step) for fork in forks]
+            assert policy.computed_tokens - computed == sum(1 + len(reply.prompt_ids) for reply in replies)
+            again = await agent.fork(seed=3).act(step)
+            return replies, again
+
+    replies, again = asyncio.run(run())
+    assert len({reply.completion.ids for reply in replies}) > 1
+    assert again.completion.ids == replies[3].completion.ids
+    assert {reply.prompt_ids for reply in replies} == {again.prompt_ids}
+
+
+def test_wrong_combinations_are_refused_at_once():
+    async def run():
+        async with TransformerPolicy(MODEL) as policy:
+            bare = OwnTemplate(train_tokenizer(["x"], vocab_size=300))
+            with pytest.raises(ValueError, match="one token per action"):
+                LMAgents(policy, bare)
+            with pytest.raises(ValueError, match="too short"):
+                LMAgents(policy, TEMPLATE, max_length=10)
+            agent = LMAgents(policy, TEMPLATE)(TASK, seed=0)
+            with pytest.raises(ValueError, match="no token for it"):
+                await agent.act(Step(legal=("fly 1",)))
+
+    asyncio.run(run())
+
+
+def test_turn_seeds_differ_by_turn_and_seed():
+    assert len({turn_seed(seed, turn) for seed in range(10) for turn in range(10)}) == 100
+
+
+messages = st.lists(
+    st.builds(
+        Message, role=st.sampled_from(["user", "assistant", "tool", "system"]), content=st.text(max_size=400)
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(messages, st.integers(400, 2000))
+@settings(max_examples=100, deadline=None)
+def test_compaction_fits_keeps_the_ends_and_never_reorders(conversation, room):
+    def cost(some):
+        return sum(len(text_of(message)) + 4 for message in some)
+
+    head = [m for m in conversation[: next((i for i, m in enumerate(conversation) if m.role != "system"), 0) + 1]]
+    if len(head) > 2:
+        return  # a heap of system messages may not fit at all, which is refused
+    kept = compacted(conversation, room, cost)
+    assert cost(kept) <= room
+    assert text_of(kept[-1])[-30:] == text_of(conversation[-1])[-30:]
+    assert text_of(kept[0])[:30] == text_of(conversation[0])[:30]
+    whole = [m for m in kept if m in conversation]
+    places = iter(conversation)
+    assert all(any(m == other for other in places) for m in whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "wrong"),
+    [
+        ("look 3", ["look"], False),
+        ('{"name": "look", "arguments": {"cell": 3}}', ["look"], False),
+        ('I think.\n<tool_call>{"name": "open", "arguments": {"cell": 1}}</tool_call>', ["open"], False),
+        ("<tool_call>look 1</tool_call><tool_call>give_up</tool_call>", ["look", "give_up"], False),
+        ('{"name": "look", "arguments": "{\\"cell\\": 3}"}', ["look"], False),
+        ("just some words", [], False),
+        ("", [], False),
+        ("look far", [], True),
+        ('{"name": "fly"}', [], True),
+        ("<tool_call>{oops", [], True),
+        ('{"name": 3}', [], True),
+        ("[" * 5000, [], False),
+    ],
+)
+def test_texts_are_read_as_calls_words_or_errors(text, calls, wrong):
+    action = read_action(text, MemoryEnv.tools)
+    assert [call.name for call in action.calls] == calls
+    assert (action.error is not None) == wrong
+    assert action.text == text
+
+
+@given(st.text())
+@settings(max_examples=200, deadline=None)
+def test_no_text_makes_reading_raise(text):
+    read_action(text, MemoryEnv.tools)
+    read_action("{" + text, MemoryEnv.tools)
+    read_action("<tool_call>" + text, MemoryEnv.tools)

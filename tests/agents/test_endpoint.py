@@ -1,0 +1,250 @@
+import asyncio
+import json
+import sys
+import textwrap
+
+import httpx
+import openai
+import pytest
+import torch
+from envgym_agents.endpoint import Endpoint
+from envgym_agents.foreign import command
+from envgym_agents.model import new_model
+from envgym_agents.policies.transformer import TransformerPolicy
+from envgym_agents.template import OwnTemplate
+from envgym_agents.tokenizer import train_tokenizer
+
+from envgym.episode import Turn
+from envgym.errors import Boundary
+from envgym.limits import Limits, Sampling
+from envgym.messages import Action
+from envgym.rollout import Origin, Rollout, play
+from envgym.testing.memory import MemoryEnv, memory_tasks
+
+torch.set_num_threads(1)
+ACTIONS = [f"open {n}" for n in range(5)]
+TOKENIZER = train_tokenizer(["the treasure seems to be left of 3"] * 3, actions=ACTIONS, vocab_size=340)
+TEMPLATE = OwnTemplate(TOKENIZER)
+MODEL = new_model(len(TOKENIZER), size="tiny", context=2048)
+TASK = memory_tasks(1)[0]
+
+
+def with_endpoint(work, **options):
+    async def run():
+        async with (
+            TransformerPolicy(MODEL) as policy,
+            Endpoint(policy, TEMPLATE, sampling=Sampling(max_tokens=12), **options) as endpoint,
+        ):
+            return await work(endpoint)
+
+    return asyncio.run(run())
+
+
+def client_of(access):
+    return openai.AsyncOpenAI(base_url=access.base_url, api_key=access.api_key, max_retries=0)
+
+
+async def agent_program(access):
+    """A foreign agent, as somebody else would write it: chat with the model, act with what it said."""
+    headers = {"Authorization": f"Bearer {access.api_key}"}
+    async with client_of(access) as chat, httpx.AsyncClient(headers=headers, timeout=30) as world:
+        seen = (await world.get(f"{access.episode_url}/observation")).json()
+        conversation = []
+        while not seen["done"]:
+            conversation += seen["messages"]
+            answer = await chat.chat.completions.create(
+                model="envgym", messages=conversation, extra_body={"allowed_actions": ACTIONS}
+            )
+            said = answer.choices[0].message.content
+            conversation.append({"role": "assistant", "content": said})
+            seen = (await world.post(f"{access.episode_url}/step", json={"action": said})).json()
+
+
+def played(program, *, seed=0, limits=None, grace_s=5.0):
+    async def work(endpoint):
+        env = MemoryEnv(TASK)
+        agent = endpoint.agent("e1", program, env=env, seed=seed, grace_s=grace_s)
+        rollout = Rollout(limits=limits or Limits(turns=8))
+        try:
+            episode = await play(env, {agent.name: agent}, origin=Origin("e1", seed), rollout=rollout)
+        finally:
+            await agent.close()
+        return episode, endpoint.replies("e1")
+
+    return with_endpoint(work)
+
+
+def test_a_foreign_program_acts_through_the_real_client_and_every_token_is_recorded():
+    episode, replies = played(agent_program)
+    assert episode.failure is None
+    assert len(episode.turns) == len(replies)
+    ids = []
+    for turn in episode.turns:
+        assert (turn.segment, turn.position) == (0, len(ids))
+        ids += [*turn.prompt_ids.tolist(), *turn.sampled_ids.tolist()]
+        (sampled,) = turn.sampled_ids.tolist()
+        assert TEMPLATE.decode([sampled]) == turn.messages[0].content
+        with torch.inference_mode():
+            logits = MODEL(torch.tensor([ids[:-1]])).logits[0, -1, list(turn.allowed)]
+            wanted = float(logits.log_softmax(-1)[turn.allowed.index(sampled)])
+        assert turn.logprobs[0] == pytest.approx(wanted, abs=1e-5)
+    assert episode.turns == played(agent_program)[0].turns
+    assert episode.turns != played(agent_program, seed=9)[0].turns
+
+
+def test_a_program_in_another_process_acts_with_nothing_but_three_environment_variables(tmp_path):
+    script = tmp_path / "agent.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import json, os, urllib.request
+            def call(url, body=None):
+                data = None if body is None else json.dumps(body).encode()
+                headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+                with urllib.request.urlopen(urllib.request.Request(url, data, headers)) as answer:
+                    return json.load(answer)
+            world = os.environ["ENVGYM_EPISODE_URL"]
+            seen, messages = call(world + "/observation"), []
+            while not seen["done"]:
+                messages += seen["messages"]
+                asked = {"messages": messages, "allowed_actions": [f"open {n}" for n in range(5)]}
+                said = call(os.environ["OPENAI_BASE_URL"] + "/chat/completions", asked)["choices"][0]["message"]
+                messages.append(said)
+                seen = call(world + "/step", {"action": said["content"]})
+            """
+        )
+    )
+    episode, _ = played(command([sys.executable, str(script)]))
+    assert episode.failure is None
+    assert episode.turns == played(agent_program)[0].turns
+
+
+def test_several_completions_before_an_action_keep_the_context_exact():
+    async def thinker(access):
+        headers = {"Authorization": f"Bearer {access.api_key}"}
+        async with client_of(access) as chat, httpx.AsyncClient(headers=headers, timeout=30) as world:
+            seen = (await world.get(f"{access.episode_url}/observation")).json()
+            conversation = []
+            while not seen["done"]:
+                conversation += seen["messages"]
+                for question in ("think", "now act"):
+                    conversation.append({"role": "user", "content": question})
+                    answer = await chat.chat.completions.create(model="envgym", messages=conversation)
+                    conversation.append(answer.choices[0].message.model_dump(exclude_none=True))
+                seen = (await world.post(f"{access.episode_url}/step", json={"action": "look 2"})).json()
+
+    episode, replies = played(thinker, limits=Limits(turns=3))
+    assert len(episode.turns) == 3
+    assert len(replies) == 6
+    whole = [i for reply in replies for i in [*reply.prompt_ids, *reply.completion.ids]]
+    assert [i for turn in episode.turns for i in [*turn.prompt_ids, *turn.sampled_ids]] == whole
+
+
+def test_a_program_that_fails_or_leaves_is_a_failure_of_the_agent():
+    async def leaves(access):
+        return
+
+    for program, said in (
+        (leaves, "without acting"),
+        (command([sys.executable, "-c", "raise SystemExit(3)"]), "status 3"),
+    ):
+        episode, _ = played(program)
+        assert episode.failure is not None
+        assert episode.failure.boundary is Boundary.AGENT
+        assert said in episode.failure.message
+
+
+def test_a_program_that_hangs_is_killed_at_the_deadline(tmp_path):
+    mark = tmp_path / "pid"
+    source = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    episode, _ = played(command([sys.executable, "-c", source]), limits=Limits(act_s=2.0), grace_s=0.1)
+    assert episode.failure is not None
+    assert episode.failure.kind == "DeadlineExceeded"
+    with pytest.raises(ProcessLookupError):
+        __import__("os").kill(int(mark.read_text()), 0)
+
+
+def test_a_conversation_that_is_rewritten_begins_a_new_segment():
+    async def work(endpoint):
+        async with client_of(endpoint.open("chat")) as chat:
+            first = [{"role": "user", "content": "hello"}]
+            for messages in (first, [{"role": "user", "content": "another"}], first):
+                await chat.chat.completions.create(model="envgym", messages=messages)
+        return endpoint.replies("chat")
+
+    replies = with_endpoint(work)
+    assert [(reply.segment, reply.position) for reply in replies] == [(0, 0), (1, 0), (2, 0)]
+    assert [Turn.of("agent", reply, None).segment for reply in replies] == [0, 1, 2]
+    assert replies[0].prompt_ids == replies[2].prompt_ids
+
+
+def test_streams_tools_and_models_work_as_the_client_expects():
+    async def work(endpoint):
+        tools = [
+            {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+        ]
+        async with client_of(endpoint.open("chat")) as chat:
+            assert [model.id async for model in chat.models.list()] == ["envgym"]
+            messages = [{"role": "user", "content": "hello"}]
+            stream = await chat.chat.completions.create(
+                model="envgym", messages=messages, tools=tools, stream=True, seed=3
+            )
+            chunks = [chunk async for chunk in stream]
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+            assert chunks[-1].choices[0].finish_reason in ("stop", "length")
+            plain = await chat.chat.completions.create(model="envgym", messages=messages, tools=tools, seed=3)
+            assert plain.choices[0].message.content == text
+            assert plain.usage.completion_tokens == len(endpoint.replies("chat")[1].completion.ids)
+        both = openai.AsyncOpenAI(base_url=f"{endpoint.url}/v1", api_key=endpoint.access("chat").api_key)
+        async with both:
+            await both.chat.completions.create(model="envgym", messages=messages)
+        assert len(endpoint.replies("chat")) == 3
+
+    with_endpoint(work)
+
+
+def test_what_cannot_be_honoured_is_refused_by_name():
+    async def work(endpoint):
+        access = endpoint.open("chat")
+        hello = [{"role": "user", "content": "hello"}]
+        async with client_of(access) as chat:
+            for options, said in (
+                ({"n": 2}, "one choice"),
+                ({"stop": ["x"]}, "stop"),
+                ({"logprobs": True}, "logprobs"),
+                ({"temperature": -1}, "temperature"),
+                ({"tool_choice": "required"}, "tool_choice"),
+                ({"extra_body": {"allowed_actions": ["fly"]}}, "fly"),
+                ({"messages": [{"role": "user", "content": "long " * 3000}]}, "context"),
+                ({"messages": [{"role": "nobody", "content": "x"}]}, "chat message"),
+            ):
+                with pytest.raises(openai.BadRequestError, match=said):
+                    await chat.chat.completions.create(**{"model": "envgym", "messages": hello, **options})
+        for key, error in (("wrong", openai.AuthenticationError), (f"{endpoint.key}.other", openai.NotFoundError)):
+            async with openai.AsyncOpenAI(base_url=access.base_url, api_key=key, max_retries=0) as chat:
+                with pytest.raises(error):
+                    await chat.chat.completions.create(model="envgym", messages=hello)
+        assert endpoint.replies("chat") == ()
+        with pytest.raises(ValueError, match="already recorded"):
+            endpoint.open("chat")
+        with pytest.raises(ValueError, match="URLs"):
+            endpoint.open("../x")
+
+    with_endpoint(work)
+
+
+def test_nothing_listens_after_the_end_and_only_the_loopback_before():
+    async def work(endpoint):
+        assert endpoint.url.startswith("http://127.0.0.1:")
+        return endpoint.url
+
+    url = with_endpoint(work)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url, timeout=2)
+
+
+def test_actions_and_calls_round_trip_through_the_clients_json():
+    from envgym_agents.openai_format import message_from, message_json
+
+    message = Action.call("open", cell=3).message
+    assert message_from(json.loads(json.dumps(message_json(message)))) == message
