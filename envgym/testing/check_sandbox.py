@@ -1,7 +1,7 @@
 """`check_sandbox`: the contract of sandbox backends, executable, for ours and for third parties' ones.
 
-Each check is one paragraph of `envgym.sandbox`; a failed one raises AssertionError with the sentence that was broken.
-It needs bash, python-free images are fine, and nothing but the contract is used: no backend's internals.
+Each check is one paragraph of `envgym.sandbox`; a failed one raises AssertionError with the sentence that was
+broken. It needs bash and coreutils inside, and uses nothing but the contract: no backend's internals.
 """
 
 import asyncio
@@ -159,33 +159,52 @@ async def _files(backend: SandboxBackend, world: World) -> None:
 
 async def _transfers(backend: SandboxBackend, world: World) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        source, target = Path(scratch, "source"), Path(scratch, "target")
-        (source / "inner").mkdir(parents=True)
-        (source / "inner/program").write_bytes(b"#!/bin/sh\necho ran\n")
-        (source / "inner/program").chmod(0o755)
-        (source / "link").symlink_to("inner/program")
-        (source / "large").write_bytes(bytes(range(256)) * 10_000)
+        source, target = _tree_to_send(scratch), Path(scratch, "target")
         async with await backend.create(world) as sandbox:
             await sandbox.put(str(source), "arrived")
             result = await sandbox.exec(["./arrived/link"])
             assert result.stdout == b"ran\n", f"put keeps modes and symlinks: {result}"
             await sandbox.exec(["ln", "-s", "/etc", "arrived/outside"])
             await sandbox.get("arrived", str(target))
-            assert (target / "large").read_bytes() == (source / "large").read_bytes(), "get brings files back whole"
-            assert (target / "link").is_symlink(), "get copies symlinks as symlinks"
-            assert (target / "outside").is_symlink(), "a symlink out of the tree is copied, not followed"
+            _check_arrival(source, target)
             await sandbox.get("arrived/large", str(target / "single"))
-            assert (target / "single").stat().st_size == 2_560_000, "get copies a single file"
+            _check_content(target / "single", bytes(range(256)) * 10_000, "get copies a single file")
             await sandbox.put(str(source / "large"), "single")
             assert len(await sandbox.read("single")) == 2_560_000, "put copies a single file"
             await _raises(FileNotFoundError, sandbox.get("absent", str(target / "no")), "getting what is not there")
             await _raises(FileNotFoundError, sandbox.put(str(source / "absent"), "no"), "putting what is not there")
 
 
+def _tree_to_send(scratch: str) -> Path:
+    source = Path(scratch, "source")
+    (source / "inner").mkdir(parents=True)
+    (source / "inner/program").write_bytes(b"#!/bin/sh\necho ran\n")
+    (source / "inner/program").chmod(0o755)
+    (source / "link").symlink_to("inner/program")
+    (source / "large").write_bytes(bytes(range(256)) * 10_000)
+    return source
+
+
+def _check_arrival(source: Path, target: Path) -> None:
+    _check_content(target / "large", (source / "large").read_bytes(), "get brings files back whole")
+    assert (target / "link").is_symlink(), "get copies symlinks as symlinks"
+    assert (target / "outside").is_symlink(), "a symlink out of the tree is copied, not followed"
+
+
+def _check_content(path: Path, content: bytes, sentence: str) -> None:
+    assert path.read_bytes() == content, sentence
+
+
+def _plant(scratch: str) -> Path:
+    path = Path(scratch, "package/module")
+    path.parent.mkdir()
+    path.write_text("original")
+    return path
+
+
 async def _trees(backend: SandboxBackend, world: World) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        Path(scratch, "package").mkdir()
-        Path(scratch, "package/module").write_text("original")
+        planted_file = _plant(scratch)
         tree = Tree(source=scratch, target=f"{world.workdir}/tree")
         planted = world.model_copy(update={"trees": (tree,), "setup": (*world.setup, "echo made > by-setup")})
         async with await backend.create(planted) as sandbox:
@@ -196,7 +215,7 @@ async def _trees(backend: SandboxBackend, world: World) -> None:
             assert diff == {"/tree/package/module": b"changed\n", "/given.txt": None}, (
                 f"a diff says what changed: {diff}"
             )
-        assert Path(scratch, "package/module").read_text() == "original", "a tree's source is never written to"
+        _check_content(planted_file, b"original", "a tree's source is never written to")
         async with await backend.create(planted) as sandbox:
             assert await sandbox.read("tree/package/module") == b"original", "a new sandbox is in the base state"
             assert await sandbox.diff() == {}, "nothing was written since the world was made"

@@ -7,11 +7,8 @@ file counts who stands on which layer and removes what nobody does; it never loo
 import asyncio
 import contextlib
 import itertools
-import json
 import os
 import socket
-import subprocess
-import sys
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,12 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from envgym.errors import EnvgymError, EnvironmentFailure, InfrastructureFailure, SandboxUnavailable, SnapshotGone
+from envgym.errors import EnvgymError, EnvironmentFailure, InfrastructureFailure, SnapshotGone
 from envgym.sandbox import SandboxSnapshot
 from envgym.task import World
 from envgym_sandboxes import state
-from envgym_sandboxes.cgroups import Groups, controllers
+from envgym_sandboxes.cgroups import Groups
 from envgym_sandboxes.channel import Peer, ZygoteClient, job
+from envgym_sandboxes.processes import Processes
 from envgym_sandboxes.sandbox import Frozen, LayeredSandbox, Started
 from envgym_sandboxes.world import check_world
 
@@ -33,7 +31,6 @@ __all__ = ["Base", "LayeredBackend"]
 _LONGEST_CHAIN = 24
 _IDLE_BASES = 64
 _START_S = 30.0
-_BOOT = "import sys; sys.path.append(sys.argv.pop()); from envgym_sandboxes.zygote import main; main()"
 
 
 @dataclass(slots=True)
@@ -70,14 +67,16 @@ class LayeredBackend:
         self._references: dict[str, int] = {}
         self._snapshots: dict[str, _Held] = {}
         self._bases: OrderedDict[str, asyncio.Task[Base]] = OrderedDict()
-        self._zygotes: dict[tuple[str, ...], asyncio.Task[ZygoteClient]] = {}
         self._sandboxes: dict[str, LayeredSandbox] = {}
         self._groups: dict[str, Groups] = {}
-        self._state: state.StateDirectory | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._processes = Processes(self._root, self.confined, self.describe)
         self._closed = False
 
     # -- what a subclass says ----------------------------------------------------------------------------------
+
+    def describe(self) -> tuple[str, dict[str, Any], str]:
+        """Name, settings and advice, for the processes."""
+        return self.name, self.settings(), self.advice()
 
     def settings(self) -> dict[str, Any]:
         """What the zygote is told."""
@@ -122,7 +121,7 @@ class LayeredBackend:
     def _held(self, snapshot: SandboxSnapshot) -> _Held:
         if snapshot.id not in self._snapshots:
             raise SnapshotGone(
-                f"snapshot {snapshot.id!r} of backend {snapshot.backend!r} is not held by this {self.name} backend: "
+                f"snapshot {snapshot.id!r} of backend {snapshot.backend!r} is not held by this {self.name} one: "
                 "it was released, or made by another backend or process"
             )
         return self._snapshots[snapshot.id]
@@ -136,16 +135,14 @@ class LayeredBackend:
         except BaseException:
             await self.unuse(frozen.chain)
             raise
-        assert self._state is not None
-        name = f"{self._state.name}-s{next(self._numbers)}"
+        name = f"{self._processes.state.name}-s{next(self._numbers)}"
         self._snapshots[name] = _Held(frozen)
         return SandboxSnapshot(id=name, backend=self.name, partial=frozen.partial, digest=digest)
 
     async def adopt(self, frozen: Frozen) -> LayeredSandbox:
         """A running sandbox in a frozen state."""
-        await self._open()
+        await self._zygote(())
         number = next(self._numbers)
-        assert self._state is not None
         sandbox = LayeredSandbox(self, f"{self.name}-{os.getpid()}-{number}", frozen)
         self.use(frozen.chain)
         try:
@@ -156,7 +153,9 @@ class LayeredBackend:
         self._sandboxes[sandbox.id] = sandbox
         try:
             if self.confined:
-                self._groups[sandbox.id] = Groups(f"envgym-{self._state.name}-{number}", frozen.world.resources)
+                self._groups[sandbox.id] = Groups(
+                    f"envgym-{self._processes.state.name}-{number}", frozen.world.resources
+                )
             sandbox.begin()
             return await sandbox.started()
         except BaseException:
@@ -197,9 +196,9 @@ class LayeredBackend:
         await self._drop(tuple(unused))
 
     async def _drop(self, layers: tuple[str, ...]) -> None:
-        if layers and self._process is not None:
+        if layers:
             with contextlib.suppress(EnvgymError):  # with the zygote its layers are gone
-                zygote = await self._zygote(())
+                zygote = await self._processes.zygote(())
                 await zygote.ask("drop", names=list(layers))
 
     async def freeze(self, frozen: Frozen, upper: str) -> tuple[str, ...]:
@@ -348,74 +347,10 @@ class LayeredBackend:
         groups = self._groups.get(sandbox)
         return groups.ran_out() if groups else False
 
-    async def _open(self) -> None:
-        if self._closed:
-            raise InfrastructureFailure(f"this {self.name} backend is closed")
-        await self._zygote(())
-
     async def _zygote(self, preload: tuple[str, ...]) -> ZygoteClient:
-        preload = tuple(sorted(set(preload)))
-        task = self._zygotes.get(preload)
-        if task is None:
-            task = asyncio.create_task(self._first_zygote() if not preload else self._preloaded(preload))
-            self._zygotes[preload] = task
-        try:
-            return await asyncio.shield(task)
-        except Exception:
-            self._zygotes.pop(preload, None)
-            raise
-
-    async def _first_zygote(self) -> ZygoteClient:
         if self._closed:
             raise InfrastructureFailure(f"this {self.name} backend is closed")
-        self.reap()
-        parents = sorted(set(controllers().values())) if self.confined else []
-        self._state = state.StateDirectory(self._root, parents)
-        settings = self.settings() | {
-            "state": str(self._state.mount),
-            "owner": os.getpid(),
-            "confined": self.confined,
-        }
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for sock in (ours, theirs):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        package_root = str(Path(__file__).resolve().parents[1])
-        env = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC"}
-        env |= {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-        env |= {"PYTHONPATH": path for path in [os.environ.get("PYTHONPATH", "")] if path}
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-s", "-P", "-B", "-c", _BOOT, json.dumps(settings), package_root],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env=env,
-            )
-        zygote = ZygoteClient(ours)
-        await self._first_answer(zygote)
-        return zygote
-
-    async def _preloaded(self, preload: tuple[str, ...]) -> ZygoteClient:
-        first = await self._zygote(())
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for sock in (ours, theirs):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        zygote = ZygoteClient(ours)
-        with theirs:
-            await first.ask("zygote", [theirs.fileno()], preload=list(preload))
-        await self._first_answer(zygote)
-        return zygote
-
-    async def _first_answer(self, zygote: ZygoteClient) -> None:
-        try:
-            async with asyncio.timeout(_START_S * 2):
-                await zygote.ready
-        except (OSError, InfrastructureFailure, TimeoutError) as error:
-            zygote.close()
-            raise SandboxUnavailable(
-                f"the {self.name} backend cannot run here: {error}. {self.advice()}"
-            ) from error
+        return await self._processes.zygote(preload)
 
     def advice(self) -> str:
         """What would make this backend work."""
@@ -435,15 +370,9 @@ class LayeredBackend:
         for sandbox in list(self._sandboxes.values()):
             await sandbox.close()
         self._snapshots.clear()
-        for preload in sorted(self._zygotes, key=len, reverse=True):
-            with contextlib.suppress(Exception):
-                (await self._zygotes[preload]).close()
-        if self._process is not None:
-            await _wait(self._process)
+        await self._processes.close()
         for groups in self._groups.values():
             groups.remove()
-        if self._state is not None:
-            self._state.remove()
 
     async def __aenter__(self) -> Self:
         return self
@@ -452,26 +381,3 @@ class LayeredBackend:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         await self.close()
-
-
-async def _wait(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process without blocking the loop and without polling."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-    try:
-        fd = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        process.wait()
-        return
-
-    def over() -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    loop.add_reader(fd, over)
-    try:
-        await ended
-    finally:
-        loop.remove_reader(fd)
-        os.close(fd)
-    process.wait()

@@ -238,7 +238,8 @@ def _become_command(cwd: str, env: Mapping[str, str], stdio: tuple[int, int, int
 
 def _text(fd: int, mode: str, errors: str) -> io.TextIOWrapper:
     """A standard stream as Python makes it."""
-    return io.TextIOWrapper(io.open(fd, mode, closefd=False), encoding="utf-8", errors=errors)  # noqa: SIM115
+    binary = open(fd, mode, closefd=False)  # noqa: SIM115
+    return io.TextIOWrapper(binary, encoding="utf-8", errors=errors)
 
 
 def _run_python(argv: list[str]) -> int:

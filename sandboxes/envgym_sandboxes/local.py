@@ -1,7 +1,8 @@
 """The backend for machines that allow no namespaces: plain processes in a private copy of the workdir.
 
-It keeps the contract's life cycle (snapshots, forks, deadlines, limits by rlimit) and isolates nothing: commands see
-and can change all that their user can. Snapshots and forks copy the workdir. For code that you would run yourself.
+It keeps the contract's life cycle (snapshots, forks, deadlines, limits by rlimit) and isolates nothing: commands
+see and can change all that their user can. Snapshots and forks copy the workdir. For code that you would run
+yourself.
 """
 
 import os
@@ -68,15 +69,14 @@ class LocalBackend(LayeredBackend):
 
     def spec(self, base: Base, frozen: Frozen, upper: str) -> dict[str, Any]:
         """See `LayeredBackend.spec`."""
-        assert self._state is not None
-        here = f"{self._state.mount}/{upper}/"
+        here = f"{self._processes.state.mount}/{upper}/"
         shell = None
         if frozen.shell:
-            before = f"{self._state.mount}/{frozen.shell['layer']}/"
+            before = f"{self._processes.state.mount}/{frozen.shell['layer']}/"
             shell = {name: text.replace(before, here) for name, text in frozen.shell.items()}
         resources = frozen.world.resources
         return {
-            "state": str(self._state.mount),
+            "state": str(self._processes.state.mount),
             "upper": upper,
             "network": True,
             "limits": {"data": resources.memory_bytes, "file": resources.disk_bytes},
@@ -116,7 +116,7 @@ def _below(world: World, path: str, what: str) -> str:
     workdir = world.workdir.rstrip("/")
     if not f"{path}/".startswith(f"{workdir}/"):
         raise ValueError(
-            f"World.{what}: {path!r} is outside the workdir {world.workdir!r}, and the local backend must not write "
-            "to the host; put it below the workdir, or use the 'namespace' backend"
+            f"World.{what}: {path!r} is outside the workdir {world.workdir!r}; the local backend must not write "
+            "to the host: put it below the workdir, or use the 'namespace' backend"
         )
     return path[len(workdir) :] or "/"

@@ -122,7 +122,6 @@ class NamespaceBackend(LayeredBackend):
 
     def spec(self, base: Base, frozen: Frozen, upper: str) -> dict[str, Any]:
         """See `LayeredBackend.spec`."""
-        assert self._state is not None
         resources = frozen.world.resources
         limits: dict[str, Any] = {}
         if "pids" not in controllers():
@@ -130,7 +129,7 @@ class NamespaceBackend(LayeredBackend):
         if "memory" not in controllers():
             limits["data"] = resources.memory_bytes
         return base.spec | {
-            "state": str(self._state.mount),
+            "state": str(self._processes.state.mount),
             "lowers": [*(f"{layer}/u" for layer in reversed(frozen.chain)), *base.lowers],
             "upper": upper,
             "network": frozen.world.network,

@@ -341,7 +341,7 @@ class LayeredSandbox:
 
 
 def _shell_text(command: str, env: Mapping[str, str] | None, cwd: str | None) -> bytes:
-    """The shell command. An environment and a directory given with it end with it, and so does a `cd` in it then."""
+    """The shell command. An environment and a directory given with it end with it, and so does a `cd` in it."""
     if "\0" in command:
         raise ValueError("a shell command cannot hold a NUL")
     if env or cwd:

@@ -1,7 +1,7 @@
 """How a `World` becomes layers: image, masks, trees, files. Pure: it computes steps, `jobs.fill` carries them out.
 
-The host as an image is an allow list: its programs and libraries are shown read-only, of /etc a copy of what everybody
-may read; everything else (homes, /run, /var, /tmp, other people's data) does not exist inside.
+The host as an image is an allow list: its programs and libraries are shown read-only, of /etc a copy of what
+everybody may read; everything else (homes, /run, /var, /tmp, other people's data) does not exist inside.
 """
 
 import os

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from envgym_sandboxes.local import LocalBackend
+from envgym_sandboxes.namespace import NamespaceBackend
 
 from envgym.limits import Resources
 from envgym.task import World
-from envgym_sandboxes.local import LocalBackend
-from envgym_sandboxes.namespace import NamespaceBackend
 
 RESOURCES = Resources(output_bytes=4096, command_s=20.0, pids=64, memory_bytes=256 << 20, disk_bytes=64 << 20)
 

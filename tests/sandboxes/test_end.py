@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from envgym_sandboxes.cgroups import controllers
 
 from envgym.errors import EnvgymError, SandboxDied
-from envgym_sandboxes.cgroups import controllers
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(60)]
 
@@ -25,7 +25,7 @@ async def main():
     await sandbox.exec("setsid sleep 4242 & echo x > f")
     fork = await sandbox.fork()
     await sandbox.snapshot()
-    print(backend._process.pid, flush=True)
+    print(backend._processes.first.pid, flush=True)
     await fork.exec(["sleep", "4242"])
 
 asyncio.run(main())
@@ -152,7 +152,7 @@ def test_a_killed_zygote_kills_its_sandboxes_and_close_still_works(make, run, wo
             sandbox = await backend.create(world)
             running = asyncio.ensure_future(sandbox.exec(["sleep", "4242"]))
             await sandbox.exec(["true"])
-            backend._process.kill()
+            backend._processes.first.kill()
             with pytest.raises(SandboxDied):
                 await running
             with pytest.raises(EnvgymError):

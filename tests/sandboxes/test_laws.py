@@ -3,12 +3,11 @@
 import asyncio
 
 import pytest
+from envgym_sandboxes.namespace import NamespaceBackend
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from envgym.task import World
-
-from envgym_sandboxes.namespace import NamespaceBackend
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(90)]
 

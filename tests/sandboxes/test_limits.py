@@ -1,5 +1,4 @@
 import pytest
-
 from envgym_sandboxes.cgroups import controllers
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(60)]

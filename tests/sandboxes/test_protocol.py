@@ -7,14 +7,14 @@ import socket
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from envgym.errors import SandboxDied
 from envgym_sandboxes.channel import Peer
 from envgym_sandboxes.command import Capture
 from envgym_sandboxes.protocol import MAX_HEAD, Decoder, ProtocolError, encode
 from envgym_sandboxes.transfer import Unpacker, pack
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envgym.errors import SandboxDied
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -109,7 +109,7 @@ def test_an_unpacker_walks_through_no_symlink(tmp_path):
     unpacker = Unpacker(str(tmp_path / "target"))
     unpacker.add({"path": [], "kind": "directory", "mode": 0o755}, b"")
     unpacker.add({"path": ["out"], "kind": "link", "mode": 0o777, "target": str(outside)}, b"")
-    with pytest.raises(OSError, match="out|Not a directory|symbolic"):
+    with pytest.raises(OSError, match="Not a directory"):
         unpacker.add({"path": ["out", "x"], "kind": "file", "mode": 0o644, "first": True}, b"x")
     unpacker.add({"path": ["file"], "kind": "link", "mode": 0o777, "target": str(outside / "victim")}, b"")
     unpacker.add({"path": ["file"], "kind": "file", "mode": 0o644, "first": True}, b"x")

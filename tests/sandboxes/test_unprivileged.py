@@ -7,10 +7,10 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import envgym_sandboxes
 import pytest
 
 import envgym
-import envgym_sandboxes
 
 DROP = ["setpriv", "--reuid=4242", "--regid=4242", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
 SCRIPT = """

@@ -3,9 +3,9 @@
 import os
 
 import pytest
+from envgym_sandboxes import seccomp
 
 from envgym.task import Tree, World
-from envgym_sandboxes import seccomp
 
 pytestmark = [pytest.mark.timeout(60)]
 
