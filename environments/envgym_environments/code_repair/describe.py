@@ -25,7 +25,8 @@ __all__ = ["make_task", "restore"]
 
 _SHOWN = 5
 _LINE = 200
-_MOST_PASSING = 300
+_MOST_GUARDS = 300
+_ENOUGH_GUARDS = 60
 
 
 def _prompt(baseline: Baseline, failing: Sequence[str], errors: Sequence[str]) -> str:
@@ -81,6 +82,21 @@ def restore(broken: str, gold: dict[str, JsonValue]) -> str:
     return broken[:at] + str(gold["right"]) + broken[at + len(wrong) :]
 
 
+def _guards(baseline: Baseline, bug: "Bug") -> list[JsonValue]:
+    """Tests that pass with the bug and must still pass after the repair, in running order.
+
+    Those that run the bug's place come first; where they are few, others of the same file are added, evenly spread.
+    """
+    place = bug.passing[:: max(1, -(-len(bug.passing) // _MOST_GUARDS))]
+    known = {*bug.failing, *bug.candidate.covering}
+    of_file = {test for tests in baseline.covers[bug.candidate.path].values() for test in tests} - known
+    others = [test for test in baseline.tests if test in of_file]
+    room = max(0, _ENOUGH_GUARDS - len(place))
+    added = others[:: max(1, -(-len(others) // room))] if room else []
+    chosen = {*place, *added}
+    return [test for test in baseline.tests if test in chosen]
+
+
 def make_task(baseline: Baseline, tree: Path, bug: "Bug") -> Task:
     """The task of a valid bug. Its id depends on the package's version, the file and the bug only."""
     candidate, package = bug.candidate, baseline.package
@@ -88,7 +104,6 @@ def make_task(baseline: Baseline, tree: Path, bug: "Bug") -> Task:
     digest = hashlib.blake2b(f"{path}\x1f{mutation.digest}".encode(), digest_size=5).hexdigest()
     broken = apply(candidate.source, mutation)
     errors = [bug.report.errors.get(test, "") if bug.report else "" for test in bug.failing]
-    step = -(-len(bug.passing) // _MOST_PASSING) or 1
     metadata: dict[str, JsonValue] = {
         "package": package.name,
         "version": package.version,
@@ -99,7 +114,7 @@ def make_task(baseline: Baseline, tree: Path, bug: "Bug") -> Task:
         "operator": mutation.operator,
         "line": mutation.line,
         "fail_to_pass": list(bug.failing),
-        "pass_to_pass": list(bug.passing[::step]),
+        "pass_to_pass": _guards(baseline, bug),
         "errors": dict(zip(bug.failing, errors, strict=True)),
         "tests": len(baseline.tests),
         "suite_s": round(baseline.suite_s, 3),
