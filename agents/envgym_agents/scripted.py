@@ -42,7 +42,7 @@ class RandomAgent:
 
 
 class BruteForce:
-    """Every suggestion of every line, in the order they are listed, until the tests pass or may not be run again."""
+    """Every suggestion of every line, in the order of the lists, until the tests pass or may not be run again."""
 
     def __init__(self, *, name: str = "agent") -> None:
         self.name = name
@@ -80,6 +80,7 @@ class ScriptedExpert:
         self.name = name
         self._decay = decay
         self._rng = np.random.default_rng(seed)
+        self._open: int | None = None
         self._drawn = False
 
     async def act(self, step: Step) -> Reply:
@@ -87,32 +88,30 @@ class ScriptedExpert:
         legal = step.legal or ()
         if step.text.startswith("pass "):
             return _reply("submit")
-        for call in ("localise", "test", "revert"):
-            if call in legal and not (call == "revert" and step.text.startswith("edited")):
+        if step.text.startswith("edited"):
+            return _reply("test" if "test" in legal else "submit")
+        for call in ("localise", "revert"):
+            if call in legal:
                 return _reply(call)
         fixes = [call for call in legal if call.startswith("apply ")]
-        lines = [call for call in legal if call.startswith("suggest ")]
-        if fixes and (self._drawn or not lines):
-            self._drawn = False
-            return _reply(fixes[int(self._rng.integers(len(fixes)))])
-        if not lines or step.text.startswith("edited"):  # nothing left to draw, or to test what was drawn
-            return _reply("submit")
-        return _reply(self._line(step, lines))
+        lines = {int(call.split()[1]): call for call in legal if call.startswith("suggest ")}
+        if self._open is not None and fixes and not self._drawn:
+            lines[self._open] = ""  # the open line is not offered again, but may be drawn again
+        if lines and not self._drawn:
+            self._open, self._drawn = self._line(sorted(lines)), True
+            if lines[self._open]:
+                return _reply(lines[self._open])
+        self._drawn = False
+        return _reply(fixes[int(self._rng.integers(len(fixes)))] if fixes else "submit")
 
-    def _line(self, step: Step, lines: list[str]) -> str:
-        """Draw a line; the line that is open can be drawn again, and is then gone on with."""
-        self._drawn = True
-        numbers = {int(call.split()[1]): call for call in lines}
-        open_line = next(iter(set(range(1, max(numbers) + 1)) - set(numbers)), None)
-        del open_line
+    def _line(self, numbers: list[int]) -> int:
         weights = np.array([self._decay ** (number - 1) for number in numbers])
-        chosen = self._rng.choice(len(weights), p=weights / weights.sum())
-        return list(numbers.values())[int(chosen)]
+        return numbers[int(self._rng.choice(len(numbers), p=weights / weights.sum()))]
 
     def fork(self, *, seed: int) -> Self:
         """The same agent with further draws from `seed`."""
         other = type(self)(seed, decay=self._decay, name=self.name)
-        other._drawn = self._drawn
+        other._open, other._drawn = self._open, self._drawn
         return other
 
     async def close(self) -> None:

@@ -1,0 +1,226 @@
+"""Repair a real package that was broken in one place: the environment, in two tool sets over the same tasks.
+
+`CodeRepair` turns calls into steps, keeps the episode's end, and makes exact snapshots; what the calls do is in
+`compact` and `full`, the verdict in `grade`. A state key is a digest of the source and of the failing tests that
+the agent last saw; making it runs nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from envgym.env import Snapshot, Step, StopReason
+from envgym.messages import Action, Message, ParseError, ToolCall, ToolSpec
+from envgym.registry import EnvSpec
+from envgym.sandbox import SandboxBackend
+from envgym.task import Task, TaskSet
+from envgym.tools import check_call, parse_call
+from envgym_environments.code_repair.compact import COMPACT_TOOLS, CompactPlay
+from envgym_environments.code_repair.full import FullPlay
+from envgym_environments.code_repair.grade import CodeRepairGrader
+from envgym_environments.code_repair.memo import Memo, digest_of
+from envgym_environments.code_repair.patch import make_patch
+from envgym_environments.code_repair.state import CompactState, FullState
+from envgym_environments.code_repair.taskset import load_tasks
+from envgym_environments.code_repair.tools import FULL_TOOLS, clip
+from envgym_environments.code_repair.trials import Trials
+
+__all__ = ["SPEC", "CodeRepair", "code_repair_tasks"]
+
+Tools = Literal["full", "compact"]
+
+
+class CodeRepair:
+    """Implements `envgym.env.Env` whole.
+
+    tools: "full" or "compact". test_budget: how often the compact `test` may be called. memo: where results of
+    tests are kept and shared: a `Memo`, a file (shared by runs), or None (shared by all environments on this
+    backend). The terminal step of a submitted episode carries the grade's channels, plus tests_run, and the
+    submitted patch; a truncated episode has none.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        backend: SandboxBackend,
+        *,
+        tools: Tools = "full",
+        test_budget: int = 4,
+        memo: Memo | str | Path | None = None,
+    ) -> None:
+        if tools not in ("full", "compact"):
+            raise ValueError(f"tools is {tools!r}; it must be 'full' or 'compact'")
+        if test_budget < 0:
+            raise ValueError(f"test_budget is {test_budget}; it must be at least 0")
+        self.task = task
+        self.tools: tuple[ToolSpec, ...] = COMPACT_TOOLS if tools == "compact" else FULL_TOOLS
+        self._kind: Tools = tools
+        self._budget = test_budget
+        self._memo = memo if isinstance(memo, Memo) else Memo.of(backend) if memo is None else Memo.at(memo)
+        self._backend = backend
+        self.grader = CodeRepairGrader(backend, memo=self._memo)
+        trials = Trials(task, backend, self._memo)
+        self._play: CompactPlay | FullPlay = (
+            CompactPlay(trials, test_budget=test_budget) if tools == "compact" else FullPlay(trials)
+        )
+        self._seed: int | None = None
+
+    # -- the contract ------------------------------------------------------------------------------------------
+
+    async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+        """See `Env.reset`. The task has no randomness of its own: the seed is kept, and changes nothing."""
+        self._seed = None
+        play = self._play
+        if start is not None and (start.restore != "exact" or start.task_id != self.task.id):
+            raise ValueError(
+                f"cannot start task {self.task.id!r} from a {start.restore!r} snapshot of task {start.task_id!r}; "
+                "this environment needs an exact snapshot of the same task"
+            )
+        if isinstance(play, CompactPlay):
+            text = await play.begin(None if start is None else CompactState.model_validate(self._stored(start)))
+        elif start is None:
+            text = await play.begin()
+        else:
+            text = await play.begin(FullState.model_validate(self._stored(start)), start.sandbox)
+        self._seed = seed if start is None else start.seed
+        return self._step(Message(role="user", content=text))
+
+    def _stored(self, start: Snapshot) -> Any:
+        data = json.loads(start.state)
+        if data["tools"] != self._kind:
+            raise ValueError(
+                f"the snapshot was taken with the {data['tools']!r} tools; this environment has {self._kind!r}"
+            )
+        return data["state"]
+
+    async def step(self, action: Action) -> Step:
+        """See `Env.step`."""
+        self._playing("step")
+        call = self._call(action)
+        if isinstance(call, ParseError):
+            return self._step(_answer(action, clip(call.message, 1000)))
+        if call.name == "submit":
+            return await self._submit(action)
+        run_before = self._play.state.tests_run
+        text = await self._play.act(call)
+        step = self._step(_answer(action, text))
+        return replace(step, cost={"tests_run": float(self._play.state.tests_run - run_before)})
+
+    def _call(self, action: Action) -> ToolCall | ParseError:
+        if action.error is not None:
+            return action.error
+        if len(action.calls) > 1:
+            return ParseError(message=f"one call at a time, please: got {len(action.calls)}")
+        if action.calls:
+            return check_call(action.calls[0], self.tools)
+        return parse_call(action.text, self.tools)
+
+    async def _submit(self, action: Action) -> Step:
+        patch = await self.submission()
+        grade = await self.grader.grade(self.task, patch)
+        self._play.state = self._play.state.model_copy(update={"ended": True})
+        channels = grade.channels | {"tests_run": float(self._play.state.tests_run)}
+        text = "resolved" if grade.channels["resolved"] else "not resolved"
+        step = self._step(_answer(action, text))
+        return replace(
+            step,
+            reward=grade.reward,
+            channels=channels,
+            stop=StopReason.SUBMITTED,
+            legal=None,
+            submission=patch,
+        )
+
+    async def submission(self) -> str:
+        """What would be submitted now: a unified diff of the package's source against the task's base."""
+        play = self._play
+        after: Mapping[str, str | None] = play.edits() if isinstance(play, CompactPlay) else play.changes()
+        return make_patch({path: await play.trials.source(path) for path in after}, after)
+
+    async def snapshot(self) -> Snapshot:
+        """See `Env.snapshot`: exact, and still valid when this environment is closed."""
+        seed = self._playing("snapshot", ended=True)
+        play = self._play
+        sandbox = None
+        if isinstance(play, FullPlay):
+            sandbox = await play.keep()
+            for one in play.state.undo:
+                await self._backend.retain(one)
+        state = json.dumps({"tools": self._kind, "state": play.state.model_dump(mode="json")})
+        return Snapshot(restore="exact", task_id=self.task.id, seed=seed, state=state, sandbox=sandbox)
+
+    async def release(self, snapshot: Snapshot) -> None:
+        """See `Env.release`."""
+        if snapshot.sandbox is not None:
+            await self._backend.release(snapshot.sandbox)
+        if self._kind == "full":
+            for one in FullState.model_validate(self._stored(snapshot)).undo:
+                await self._backend.release(one)
+
+    async def fork(self) -> "CodeRepair":
+        """See `Env.fork`."""
+        other = CodeRepair(self.task, self._backend, tools=self._kind, test_budget=self._budget, memo=self._memo)
+        if self._seed is None:
+            return other
+        snapshot = await self.snapshot()
+        try:
+            await other.reset(seed=self._seed, start=snapshot)
+        except BaseException:
+            await other.close()
+            raise
+        finally:
+            await self.release(snapshot)
+        return other
+
+    async def close(self) -> None:
+        """See `Env.close`."""
+        self._seed = None
+        if isinstance(self._play, FullPlay):
+            await self._play.close()
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def _playing(self, what: str, *, ended: bool = False) -> int:
+        if self._seed is None:
+            raise RuntimeError(f"{what} before reset in task {self.task.id!r}: call reset(seed=...) first")
+        if self._play.state.ended and not ended:
+            raise RuntimeError(f"{what} after the end in task {self.task.id!r}: call reset first")
+        return self._seed
+
+    def _step(self, message: Message) -> Step:
+        legal = self._play.legal() if isinstance(self._play, CompactPlay) else None
+        return Step(observation=(message,), state_key=self._state_key(), legal=legal)
+
+    def _state_key(self) -> str:
+        """Equal for equal source and equal failing tests as last seen. Runs nothing."""
+        play = self._play
+        if isinstance(play, CompactPlay):
+            edits: Mapping[str, str | None] = play.edits()
+        else:
+            edits = {path: None if data is None else data.hex() for path, data in play.sources().items()}
+        changed = [part for path in sorted(edits) for part in (path, repr(edits[path]))]
+        return digest_of(play.trials.facts.key, *changed, "failing", *sorted(play.state.failing))
+
+
+def _answer(action: Action, text: str) -> Message:
+    """A tool's answer to a call, a user's to anything else."""
+    if not action.calls:
+        return Message(role="user", content=text)
+    return Message(role="tool", content=text, tool_call_id=action.calls[0].id)
+
+
+def code_repair_tasks(path: str | Path | None = None, *, split: str | None = None) -> TaskSet:
+    """The tasks of a built task file (default: the one in the cache), or one split of them."""
+    tasks = load_tasks(None if path is None else Path(path))
+    return tasks if split is None else tasks.split(split)
+
+
+SPEC = EnvSpec(
+    name="code-repair",
+    tasks=code_repair_tasks,
+    make=CodeRepair,
+    description="Repair real Python packages that were broken in one place; tests decide.",
+    sandbox=True,
+)

@@ -1,0 +1,162 @@
+"""An episode with the full tools: one sandbox that the agent's edits and commands live in.
+
+The sandbox is made by the first call that needs it. Before every edit and command its state is kept, so that `undo`
+goes back exactly. What counts as changed is read from the sandbox, whoever changed it and how.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from envgym.messages import ToolCall
+from envgym.sandbox import Sandbox, SandboxSnapshot
+from envgym_environments.code_repair import tools
+from envgym_environments.code_repair.patch import counts, ignored
+from envgym_environments.code_repair.state import FullState
+from envgym_environments.code_repair.trials import Trials
+
+__all__ = ["FullPlay"]
+
+_MOST_UNDO = 8
+
+
+class FullPlay:
+    """One episode with the full tools. It owns its sandbox and the states it may go back to."""
+
+    def __init__(self, trials: Trials) -> None:
+        self.trials = trials
+        self.state = FullState()
+        self._sandbox: Sandbox | None = None
+        self._sources: Mapping[str, bytes | None] = {}
+
+    async def begin(self, state: FullState | None = None, sandbox: SandboxSnapshot | None = None) -> str:
+        """Start afresh, or go on from a stored state; the observation that is answered next."""
+        await self.close()
+        task = self.trials.task
+        fresh = FullState(failing=self.trials.facts.fail_to_pass, shown=task.prompt)
+        self.state = fresh if state is None else state.model_copy(update={"undo": ()})
+        for one in () if state is None else state.undo:
+            await self.trials.backend.retain(one)
+            self._update(undo=(*self.state.undo, one))
+        if sandbox is not None:
+            self._sandbox = await self.trials.backend.restore(sandbox)
+            await self._look()
+        return self.state.shown
+
+    async def sandbox(self) -> Sandbox:
+        """The sandbox, made now if it was not needed before."""
+        if self._sandbox is None:
+            self._sandbox = await self.trials.backend.create(self.trials.world)
+        return self._sandbox
+
+    async def keep(self) -> SandboxSnapshot | None:
+        """The sandbox's state with one reference, None where there is no sandbox yet."""
+        return None if self._sandbox is None else await self._sandbox.snapshot()
+
+    async def act(self, call: ToolCall) -> str:
+        """Do one checked call other than submit."""
+        values: dict[str, Any] = dict(call.arguments)
+        sandbox = await self.sandbox()
+        match call.name:
+            case "list_files":
+                text = await tools.list_files(sandbox, values.get("path", "."))
+            case "search":
+                text = await tools.search(sandbox, values["pattern"], values.get("path", "."))
+            case "view":
+                text = await tools.view(sandbox, values["path"], values.get("start", 1), values.get("end", 0))
+            case "run_tests":
+                text = await self._test(sandbox, values.get("selection", ""))
+            case "undo":
+                text = await self._undo()
+            case "edit":
+                text = await self._edit(sandbox, values)
+            case _:
+                await self._remember(sandbox)
+                text = await tools.run_shell(sandbox, values["command"])
+                await self._look()
+        self._update(shown=text)
+        return text
+
+    async def _test(self, sandbox: Sandbox, selection: str) -> str:
+        text, failing = await tools.test(sandbox, self.trials.facts, selection)
+        if failing is not None:
+            self._update(failing=failing, tests_run=self.state.tests_run + 1)
+            await self._look()
+        return text
+
+    async def _edit(self, sandbox: Sandbox, values: dict[str, Any]) -> str:
+        kept = await sandbox.snapshot()
+        text, changed = await tools.edit_file(sandbox, values["path"], values["old"], values["new"])
+        if changed:
+            await self._push(kept)
+            await self._look()
+        else:
+            await self.trials.backend.release(kept)
+        return text
+
+    async def _remember(self, sandbox: Sandbox) -> None:
+        await self._push(await sandbox.snapshot())
+
+    async def _push(self, kept: SandboxSnapshot) -> None:
+        undo = (*self.state.undo, kept)
+        if len(undo) > _MOST_UNDO:
+            await self.trials.backend.release(undo[0])
+        self._update(undo=undo[-_MOST_UNDO:])
+
+    async def _undo(self) -> str:
+        if not self.state.undo:
+            return "nothing to undo"
+        last = self.state.undo[-1]
+        restored = await self.trials.backend.restore(last)
+        if self._sandbox is not None:
+            await self._sandbox.close()
+        self._sandbox = restored
+        self._update(undo=self.state.undo[:-1])
+        await self.trials.backend.release(last)
+        await self._look()
+        return f"undone; {len(self.state.undo)} more can be undone"
+
+    async def _look(self) -> None:
+        """Read what differs from the task's base below the workdir, without byte code and caches."""
+        if self._sandbox is None:
+            self._sources = {}
+            return
+        root = PurePosixPath(self.trials.world.workdir)
+        found: OrderedDict[str, bytes | None] = OrderedDict()
+        for name, content in sorted((await self._sandbox.diff()).items()):
+            if PurePosixPath(name).is_relative_to(root):
+                path = str(PurePosixPath(name).relative_to(root))
+                if not ignored(path) and not await self._is_base(path, content):
+                    found[path] = content
+        self._sources = found
+
+    async def _is_base(self, path: str, content: bytes | None) -> bool:
+        base = await self.trials.source(path)
+        return content == (None if base is None else base.encode("utf-8", "surrogatepass"))
+
+    def sources(self) -> Mapping[str, bytes | None]:
+        """Source files written or deleted since the task's base, as of the last call: path -> content."""
+        return self._sources
+
+    def changes(self) -> dict[str, str | None]:
+        """The text files of the package that differ from the base and count as a repair: path -> text."""
+        changed: dict[str, str | None] = {}
+        for path, content in self._sources.items():
+            if not counts(path, self.trials.facts.layout):
+                continue
+            changed[path] = None if content is None else content.decode("utf-8", "replace")
+        return changed
+
+    def _update(self, **changes: object) -> None:
+        self.state = self.state.model_copy(update=changes)
+
+    async def close(self) -> None:
+        """Give the sandbox and all kept states back; idempotent."""
+        sandbox, self._sandbox, self._sources = self._sandbox, None, {}
+        undo = self.state.undo
+        self._update(undo=())
+        if sandbox is not None:
+            await sandbox.close()
+        for one in undo:
+            await self.trials.backend.release(one)

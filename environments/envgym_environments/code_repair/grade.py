@@ -1,0 +1,110 @@
+"""The verdict on a repair: a fresh sandbox that never saw the agent, pristine tests, confirmed results.
+
+It judges (task, submission) and nothing else, so any stored episode can be graded again. What the submitted code
+does to the tests is the agent's outcome, hangs and crashes included; a sandbox that dies is a GraderFailure.
+"""
+
+from typing import Any
+
+from envgym.env import Grade
+from envgym.errors import EnvgymError, GraderFailure
+from envgym.sandbox import Sandbox, SandboxBackend
+from envgym.task import Task
+from envgym_environments.code_repair.memo import Memo, digest_of
+from envgym_environments.code_repair.patch import Malformed, sort_patch
+from envgym_environments.code_repair.runner import TestReport, run_tests
+from envgym_environments.code_repair.trials import Facts, Trials
+
+__all__ = ["CodeRepairGrader"]
+
+
+class CodeRepairGrader:
+    """Implements `envgym.env.Grader` for code-repair tasks; a submission is a unified diff against the task's base.
+
+    Channels: reward, resolved and success (all three 1.0 when resolved, else 0.0), f2p (share of the failing tests
+    that pass now), p2p (share of the passing tests that still do; 0.0 when they were not run), stripped (files
+    of the patch that do not count and were left out), malformed (the patch does not apply), timeout.
+    """
+
+    name = "code-repair"
+    version = "1"
+
+    def __init__(self, backend: SandboxBackend, *, memo: Memo | None = None) -> None:
+        self._backend = backend
+        self._memo = memo or Memo.of(backend)
+
+    async def grade(self, task: Task, submission: str) -> Grade:
+        """A verdict. Raises GraderFailure when the sandbox or the runner broke."""
+        trials = Trials(task, self._backend, self._memo)
+
+        async def run() -> dict[str, float]:
+            try:
+                return await self._judge(trials, submission)
+            except EnvgymError as error:
+                raise GraderFailure(f"task {task.id!r} could not be graded: {error}") from error
+
+        key = digest_of("grade", self.version, trials.facts.key, submission)
+        channels: dict[str, Any] = await self._memo.get(key, run)
+        return Grade(grader=self.name, version=self.version, channels=dict(channels))
+
+    async def _judge(self, trials: Trials, submission: str) -> dict[str, float]:
+        facts = trials.facts
+        try:
+            base = {path: await trials.source(path) for path in _paths(submission)}
+            changed, dropped = sort_patch(submission, facts.layout, base.get)
+        except Malformed:
+            return _channels(malformed=1.0)
+        async with await self._backend.create(trials.world) as sandbox:
+            for path, text in changed.items():
+                await _put(sandbox, path, text)
+            return await _verdict(sandbox, facts) | {"stripped": float(len(dropped))}
+
+
+def _paths(submission: str) -> set[str]:
+    """Every path that a patch may name."""
+    heads = [line[4:].split("\t")[0].strip() for line in submission.split("\n") if line[:4] in ("--- ", "+++ ")]
+    names = {head[2:] if head[:2] in ("a/", "b/") else head for head in heads}
+    return {name for name in names if name and "\0" not in name and not name.startswith("/") and ".." not in name}
+
+
+async def _put(sandbox: Sandbox, path: str, text: str | None) -> None:
+    if text is None:
+        await sandbox.exec(["rm", "-f", "--", path])
+    else:
+        await sandbox.write(path, text.encode("utf-8", "surrogatepass"))
+
+
+async def _verdict(sandbox: Sandbox, facts: Facts) -> dict[str, float]:
+    """The failing tests first; the whole suite only when they pass."""
+    limits: dict[str, Any] = {"timeout_s": facts.run_s, "test_timeout_s": facts.test_s}
+    wanted = facts.fail_to_pass
+    first = await run_tests(sandbox, facts.layout, selection=wanted, **limits)
+    repaired = sum(first.outcomes.get(test) == "passed" for test in wanted) / len(wanted)
+    if repaired < 1.0 or not first.ok:
+        return _channels(f2p=repaired, timeout=_stopped(first))
+    limits["timeout_s"] = 10.0 + 4.0 * facts.run_s
+    whole = await run_tests(sandbox, facts.layout, **limits)
+    kept = _kept(whole, facts)
+    again = sum(whole.outcomes.get(test) == "passed" for test in wanted) / len(wanted)
+    resolved = float(whole.ok and kept == 1.0 and again == 1.0)
+    return _channels(
+        reward=resolved, resolved=resolved, success=resolved, f2p=again, p2p=kept, timeout=_stopped(whole)
+    )
+
+
+def _kept(whole: TestReport, facts: Facts) -> float:
+    """The share of tests, those that must pass and all others of the suite, that pass."""
+    others = {*facts.pass_to_pass, *whole.outcomes} - set(facts.fail_to_pass)
+    if not others:
+        return 1.0
+    passed = sum(whole.outcomes.get(test) == "passed" for test in others)
+    return passed / max(len(others), facts.tests - len(facts.fail_to_pass))
+
+
+def _stopped(report: TestReport) -> float:
+    return float(report.timed_out or any(line.startswith("TestDeadline") for line in report.errors.values()))
+
+
+def _channels(**given: float) -> dict[str, float]:
+    names = ("reward", "resolved", "success", "f2p", "p2p", "stripped", "malformed", "timeout")
+    return dict.fromkeys(names, 0.0) | given

@@ -1,0 +1,182 @@
+"""What the tests of one task do to a given state of its source: run in a fresh sandbox, remembered by state.
+
+A state is the task's world plus a few edited files, so a result is a function of (task, edits); the task's
+factory certified by repetition that it repeats. Every run gets a sandbox of its own that is closed behind it, so
+nothing a test writes reaches another run. It holds no episode and knows no answer.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from envgym.sandbox import SandboxBackend
+from envgym.task import Task, World
+from envgym_environments.code_repair.memo import Memo, digest_of
+from envgym_environments.code_repair.runner import Layout, TestReport, run_tests
+
+__all__ = ["Facts", "Trials", "Verdict", "error_class"]
+
+_VERSION = "1"
+_TRACED_TESTS = 400
+"""Suites up to this many tests are traced whole; of larger ones, the test files in which something fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a code-repair task says about itself, and the key of its world.
+
+    errors: test id -> one line. suite_s: how long the whole suite takes, as the factory measured it once.
+    """
+
+    layout: Layout
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+    errors: Mapping[str, str]
+    tests: int
+    suite_s: float
+    key: str
+
+    @classmethod
+    def of(cls, task: Task) -> "Facts":
+        """Read them. Raises ValueError when the task is not of this environment."""
+        if task.world is None or not task.metadata.get("fail_to_pass"):
+            raise ValueError(f"task {task.id!r} has no world or no 'fail_to_pass'; it is not a code-repair task")
+        layout = Layout.of(task)
+        data: dict[str, Any] = dict(task.metadata)
+        failing, passing = (tuple(map(str, data.get(name, ()))) for name in ("fail_to_pass", "pass_to_pass"))
+        key = digest_of(_VERSION, task.world.model_dump_json(), layout.model_dump_json(), *failing, "|", *passing)
+        errors = {str(name): str(line) for name, line in dict(data.get("errors", {})).items()}
+        count = int(data.get("tests", len(failing) + len(passing)))
+        return cls(layout, failing, passing, errors, count, float(data.get("suite_s", 5.0)), key)
+
+    @property
+    def test_s(self) -> float:
+        """How long one test may take: far above what it takes in the unbroken package."""
+        return 4.0 + 2.0 * self.suite_s
+
+    @property
+    def run_s(self) -> float:
+        """How long one run may take."""
+        return 12.0 + 6.0 * self.suite_s
+
+
+def error_class(line: str) -> str:
+    """The exception's name in a report's error line ("IndexError: list index ..." -> "IndexError")."""
+    return line.partition(":")[0].strip().rpartition(".")[2][:30]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the task's own tests said: ids that failed, the first one's exception, and how many were run.
+
+    timed_out: the run (or a test) was stopped; then the other numbers say little.
+    """
+
+    failing: tuple[str, ...]
+    error: str
+    total: int
+    timed_out: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether all passed."""
+        return not self.failing and not self.timed_out
+
+    @classmethod
+    def of(cls, report: TestReport) -> "Verdict":
+        """From a run of a selection of tests."""
+        failing = report.failing
+        error = error_class(report.errors.get(failing[0], "")) if failing else ""
+        stopped = report.timed_out or error == "TestDeadline"
+        if report.doubt and not failing:
+            failing, error = tuple(report.outcomes)[:1] or ("?",), "Crash"
+        return cls(failing, error or "Error", len(report.outcomes), stopped)
+
+
+@lru_cache(maxsize=512)
+def _host_text(path: str) -> str | None:
+    place = Path(path)
+    return place.read_bytes().decode("utf-8", "replace") if place.is_file() else None
+
+
+def world_text(world: World, path: str) -> str | None:
+    """A file's text in the base state of a world without set-up commands, None where there is none."""
+    place = str(PurePosixPath(world.workdir) / path)
+    if place in world.files:
+        return world.files[place]
+    for tree in reversed(world.trees):
+        if PurePosixPath(place).is_relative_to(tree.target):
+            found = _host_text(str(Path(tree.source) / PurePosixPath(place).relative_to(tree.target)))
+            if found is not None:
+                return found
+    return None
+
+
+class Trials:
+    """Runs one task's tests on edited states. Cheap to make; holds nothing open."""
+
+    def __init__(self, task: Task, backend: SandboxBackend, memo: Memo) -> None:
+        self.facts = Facts.of(task)
+        self.task = task
+        assert task.world is not None
+        self.world = task.world
+        self.backend = backend
+        self.memo = memo
+
+    async def source(self, path: str) -> str | None:
+        """The text of a file (relative to the workdir) in the task's base state."""
+        if not self.world.setup:
+            return world_text(self.world, path)
+
+        async def read() -> str | None:
+            async with await self.backend.create(self.world) as sandbox:
+                try:
+                    return (await sandbox.read(path)).decode("utf-8", "replace")
+                except FileNotFoundError:
+                    return None
+
+        text: str | None = await self.memo.get(digest_of("source", self.facts.key, path), read)
+        return text
+
+    async def verdict(self, edits: Mapping[str, str]) -> Verdict:
+        """Run the failing tests and, once they pass, those that must go on passing, with `edits` (path -> text)."""
+
+        async def run() -> Any:
+            found = await self._judge(edits)
+            return [found.failing, found.error, found.total, found.timed_out]
+
+        key = digest_of("verdict", self.facts.key, json.dumps(sorted(edits.items())))
+        failing, error, total, timed_out = await self.memo.get(key, run)
+        return Verdict(tuple(failing), error, total, timed_out)
+
+    async def _judge(self, edits: Mapping[str, str]) -> Verdict:
+        first = Verdict.of(await self.run(edits, self.facts.fail_to_pass))
+        if not first.passed or not self.facts.pass_to_pass:
+            return first
+        second = Verdict.of(await self.run(edits, self.facts.pass_to_pass))
+        return Verdict(second.failing, second.error, first.total + second.total, second.timed_out)
+
+    async def run(self, edits: Mapping[str, str], selection: Sequence[str]) -> TestReport:
+        """One run of a selection, not remembered."""
+        facts = self.facts
+        async with await self.backend.create(self.world) as sandbox:
+            for path, text in edits.items():
+                await sandbox.write(path, text.encode("utf-8", "surrogatepass"))
+            return await run_tests(
+                sandbox, facts.layout, selection=selection, timeout_s=facts.run_s, test_timeout_s=facts.test_s
+            )
+
+    async def traced(self) -> TestReport:
+        """The base state's tests with the lines each executes: the whole suite, or the files that fail."""
+        facts = self.facts
+        layout = facts.layout
+        if facts.tests > _TRACED_TESTS:
+            files = {name.partition("::")[0] for name in facts.fail_to_pass}
+            layout = layout.model_copy(update={"tests": tuple(name for name in layout.tests if name in files)})
+        async with await self.backend.create(self.world) as sandbox:
+            return await run_tests(
+                sandbox, layout, trace=True, timeout_s=60.0 + 20.0 * facts.run_s, test_timeout_s=6.0 * facts.test_s
+            )
