@@ -2,8 +2,10 @@ import asyncio
 import json
 
 import pytest
+from envgym_environments.code_repair.cli import tasks_command
 from envgym_environments.code_repair.factory import Plan
 from envgym_environments.code_repair.taskset import build_tasks, load_tasks, load_yields, write_tasks
+from typer.testing import CliRunner
 
 from envgym.registry import make_backend
 from envgym.task import Task, Tree, World
@@ -108,3 +110,27 @@ def test_a_build_writes_one_file_goes_on_after_a_stop_and_survives_a_bad_package
     again = asyncio.run(build())
     assert again.tasks == built.tasks
     assert again.yields["small"].seconds == built.yields["small"].seconds  # taken over, not built again
+
+
+def test_the_console_counts_and_shows_tasks_and_names_an_unknown_one(cache, monkeypatch) -> None:
+    monkeypatch.setenv("ENVGYM_CACHE", str(cache))
+    gold = {"patch": "-wrong\n+right\n"}
+    tasks = [
+        task.model_copy(
+            update={"metadata": {**task.metadata, "fail_to_pass": ["t"], "pass_to_pass": [], "gold": gold}}
+        )
+        for task in some(cache)
+    ]
+    write_tasks(tasks, cache / "tasks.jsonl")
+    console = CliRunner()
+    assert "3 tasks: 3 train" in console.invoke(tasks_command, ["stats"]).output
+    shown = console.invoke(tasks_command, ["show", "small/1"]).output
+    assert "fail_to_pass: 1 tests" in shown
+    assert "+right" not in shown
+    assert "+right" in console.invoke(tasks_command, ["show", "small/1", "--gold"]).output
+    refused = console.invoke(tasks_command, ["show", "nothing"])
+    assert refused.exit_code == 2
+    assert "'nothing' is the end of 0 task ids" in " ".join(refused.output.replace("│", " ").split())
+    unknown = console.invoke(tasks_command, ["build", "--package", "nothing"])
+    assert unknown.exit_code == 2
+    assert "toolz" in unknown.output
