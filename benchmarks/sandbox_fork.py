@@ -1,0 +1,156 @@
+"""Fork, reset and create latency of a 5,000-file repository, beside a raw overlay mount and `cp -r` to tmpfs.
+
+Every round measures each case once, so that all see the same load. `python benchmarks/sandbox_fork.py --quick`.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from envgym_sandboxes import syscalls
+from envgym_sandboxes.namespace import NamespaceBackend
+
+from envgym.task import Tree, World
+
+FILES, BYTES = 5_000, 4_000
+BAR_MS = 10.0
+
+
+def make_repository(top: Path) -> None:
+    for index in range(FILES):
+        path = top / f"package{index % 50}/module{index % 10}/file{index}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# file {index}\n" + "x = 1\n" * (BYTES // 6))
+
+
+def raw_overlay(source: Path, scratch: Path, rounds: int) -> list[float]:
+    """Seconds of mount(2) + umount2(2) of an overlay over `source`, in a child's own namespaces."""
+    for name in ("upper", "work", "merged"):
+        (scratch / name).mkdir(exist_ok=True)
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        flags = syscalls.CLONE_NEWNS | (0 if os.geteuid() == 0 else syscalls.CLONE_NEWUSER)
+        uid, gid = os.geteuid(), os.getegid()
+        syscalls.unshare(flags)
+        if flags & syscalls.CLONE_NEWUSER:
+            syscalls.write_id_maps(0, uid, gid)
+        syscalls.mount("", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
+        os.chdir(scratch)
+        times = []
+        options = f"lowerdir={source},upperdir=upper,workdir=work" + (",userxattr" if uid else "")
+        for _ in range(rounds):
+            began = time.perf_counter()
+            syscalls.mount("bench", "merged", "overlay", 0, options)
+            times.append(time.perf_counter() - began)
+            syscalls.umount("merged")
+        os.write(writing, json.dumps(times).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        text = file.read()
+    os.waitpid(pid, 0)
+    return list(json.loads(text)) if text else []
+
+
+async def measure(repository: Path, scratch: Path, rounds: int, preload: tuple[str, ...]) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {}
+
+    async def timed(name, awaitable):
+        began = time.perf_counter()
+        result = await awaitable
+        times.setdefault(name, []).append(time.perf_counter() - began)
+        return result
+
+    world = World(trees=(Tree(source=str(repository), target="/work"),), preload=preload)
+    async with NamespaceBackend(root=scratch / "state") as backend:
+        sandbox = await timed("first create (copies the tree once)", backend.create(world))
+        base = await sandbox.snapshot()
+        for index in range(rounds):
+            await sandbox.exec(f"echo {index} >> package1/module1/file1.py; echo {index} > new{index % 3}")
+            fork = await timed("fork", sandbox.fork())
+            await fork.exec("echo changed > package2/module2/file2.py; rm -r package3")
+            await timed("close", fork.close())
+            fork = await timed("fork of an unchanged state", sandbox.fork())
+            await fork.close()
+            reset = await timed("reset (restore a snapshot)", backend.restore(base))
+            assert (await reset.exec(["test", "-e", "package3"])).ok
+            await reset.close()
+            fresh = await timed("create", backend.create(world))
+            await fresh.close()
+            times.setdefault("floor: cp -r to tmpfs", []).append(copied(repository, scratch / "copy"))
+    return times
+
+
+def copied(source: Path, target: Path) -> float:
+    began = time.perf_counter()
+    subprocess.run(["cp", "-r", source, target], check=True)
+    took = time.perf_counter() - began
+    shutil.rmtree(target)
+    return took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few rounds")
+    parser.add_argument("--json", metavar="FILE", help="also write the result there")
+    options = parser.parse_args()
+    rounds = 5 if options.quick else 30
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        scratch = Path(place)
+        scratch.chmod(0o711)
+        repository = scratch / "repository"
+        make_repository(repository)
+        times = {"floor: overlay mount(2)": raw_overlay(repository, scratch, rounds * 4)}
+        times |= asyncio.run(measure(repository, scratch, rounds, ()))
+        warm = asyncio.run(measure(repository, scratch, rounds, ("unittest", "json", "asyncio")))
+        times["fork, with modules preloaded"] = warm["fork"]
+    show(times, options.json)
+
+
+def show(times: dict[str, list[float]], path: str | None) -> None:
+    floor = statistics.median(times["floor: cp -r to tmpfs"])
+    rows = {
+        name: {
+            "median_ms": round(statistics.median(values) * 1e3, 3),
+            "min_ms": round(min(values) * 1e3, 3),
+            "max_ms": round(max(values) * 1e3, 3),
+            "times_faster_than_cp": round(floor / statistics.median(values), 1),
+        }
+        for name, values in times.items()
+        if values
+    }
+    result = {
+        "benchmark": "sandbox_fork",
+        "files": FILES,
+        "bar_ms": BAR_MS,
+        "kept": rows["fork"]["median_ms"] <= BAR_MS and rows["reset (restore a snapshot)"]["median_ms"] <= BAR_MS,
+        "machine": {
+            "cpus": os.cpu_count(),
+            "kernel": platform.release(),
+            "python": sys.version.split()[0],
+            "root": os.geteuid() == 0,
+            "load": os.getloadavg(),
+        },
+        "rows": rows,
+    }
+    print(f"{'':40}{'median ms':>12}{'min ms':>10}{'max ms':>10}{'x cp -r':>10}")
+    for name, row in rows.items():
+        cells = (row["median_ms"], row["min_ms"], row["max_ms"], row["times_faster_than_cp"])
+        print(f"{name:40}{cells[0]:12.2f}{cells[1]:10.2f}{cells[2]:10.2f}{cells[3]:10.1f}")
+    print(json.dumps(result))
+    if path:
+        Path(path).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
