@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from envgym.env import Grade, Snapshot, Step, StopReason
 from envgym.errors import Failure
-from envgym.messages import Message
+from envgym.messages import Message, text_of
 from envgym.policy import Reply, VersionRun
 
 __all__ = ["Episode", "ForkPoint", "Group", "Turn"]
@@ -83,6 +83,11 @@ class Turn:
 
     __hash__ = None  # type: ignore[assignment]  # arrays inside: equality is by value, hashing would lie
 
+    def __repr__(self) -> str:
+        # Short on purpose: asyncio.run prints its result's repr to itself, and arrays take milliseconds each
+        said = text_of(self.messages[0])[:40] if self.messages else ""
+        return f"<Turn of {self.actor}: {said!r}, {len(self.sampled_ids)} sampled, reward {self.step.reward}>"
+
     def _plain(self) -> tuple[object, ...]:
         return (
             self.actor, self.messages, self.step, self.versions,
@@ -122,6 +127,10 @@ class Episode:
         if self.parent is None:
             _check_prefix_rule(self.id, self.turns)
 
+    def __repr__(self) -> str:
+        end = self.stop or (self.failure and f"{self.failure.boundary} failure {self.failure.kind}")
+        return f"<Episode {self.id} of {self.task_id}: {len(self.turns)} turns, {end}, reward {self.reward}>"
+
     def graded(self, grade: Grade) -> "Episode":
         """This episode with one more grade."""
         return replace(self, grades=(*self.grades, grade))
@@ -142,7 +151,7 @@ class Episode:
     @property
     def nbytes(self) -> int:
         """Bytes of its token arrays."""
-        return sum(array.nbytes for turn in self.turns for array in turn._arrays())
+        return sum(part.nbytes for turn in self.turns for part in turn._arrays())
 
 
 def _check_prefix_rule(episode_id: str, turns: Sequence[Turn]) -> None:
@@ -159,8 +168,8 @@ def _check_prefix_rule(episode_id: str, turns: Sequence[Turn]) -> None:
         if turn.segment != segment:
             if turn.segment < segment or turn.position != 0:
                 raise ValueError(
-                    f"episode {episode_id}, turn {index}: segment {turn.segment} at position {turn.position} cannot "
-                    f"follow segment {segment}; a new segment has a higher number and starts at position 0"
+                    f"episode {episode_id}, turn {index}: segment {turn.segment} at position {turn.position} "
+                    f"cannot follow segment {segment}; a new segment has a higher number and starts at position 0"
                 )
             segment, length = turn.segment, 0
         if turn.position != length:

@@ -19,9 +19,8 @@ A failure is recorded as a `Failure` on the episode by the rollout; it is never 
 """
 
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
+from types import TracebackType
 
 from pydantic import BaseModel, ConfigDict
 
@@ -147,16 +146,25 @@ _WRAP: dict[Boundary, type[EnvgymError]] = {
 }
 
 
-@contextmanager
-def boundary(party: Boundary, what: str) -> Iterator[None]:
+class boundary:  # reads as a statement: ``with boundary(...)``
     """Attribute whatever escapes the block to `party`.
 
     An `EnvgymError` passes unchanged (it already knows whose fault it is); any other `Exception` becomes
-    the error class of `party`, chained, with `what` in its message. Cancellation passes through.
+    the error class of `party`, chained, with `what` in its message. Cancellation passes through. It is a class
+    and not a generator because every recorded step enters two of them.
     """
-    try:
-        yield
-    except EnvgymError:
-        raise
-    except Exception as error:
-        raise _WRAP[party](f"{what}: {type(error).__name__}: {error}") from error
+
+    __slots__ = ("_party", "_what")
+
+    def __init__(self, party: Boundary, what: str) -> None:
+        self._party, self._what = party, what
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, EnvgymError) or not isinstance(error, Exception):
+            return
+        raise _WRAP[self._party](f"{self._what}: {type(error).__name__}: {error}") from error

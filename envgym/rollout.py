@@ -15,7 +15,7 @@ from envgym.env import THE_AGENT, Env, Grade, Snapshot, Step, StopReason
 from envgym.episode import Episode, ForkPoint, Turn
 from envgym.errors import Boundary, DeadlineExceeded, EnvgymError, Failure, boundary
 from envgym.limits import Limits
-from envgym.policy import Agent, Reply
+from envgym.policy import Agent
 
 __all__ = ["Job", "Origin", "Rollout", "branch", "deadline", "play", "run_episode", "stream"]
 
@@ -40,23 +40,43 @@ def _resume(coroutine: Coroutine[Any, Any, T], waiting_for: Any) -> Generator[An
         return done.value  # type: ignore[no-any-return]
 
 
+class _Waiting:
+    """A coroutine that ran up to its first wait."""
+
+    __slots__ = ("coroutine", "waiting_for")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], waiting_for: Any) -> None:
+        self.coroutine, self.waiting_for = coroutine, waiting_for
+
+    async def within(self, limit_s: float, what: str, party: Boundary) -> Any:
+        """Its result, or DeadlineExceeded."""
+        try:
+            async with asyncio.timeout(limit_s) as timer:
+                return await _resume(self.coroutine, self.waiting_for)
+        except TimeoutError as error:
+            if timer.expired():
+                raise DeadlineExceeded(what, limit_s, party) from error
+            raise
+
+
+def _begin(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that never waits, else a `_Waiting`: most calls need neither timer nor task."""
+    try:
+        return _Waiting(coroutine, coroutine.send(None))
+    except StopIteration as done:
+        return done.value
+
+
 async def deadline(coroutine: Coroutine[Any, Any, T], limit_s: float, what: str, party: Boundary) -> T:
     """Await with a deadline; a call that never waits costs no timer.
 
     Raises DeadlineExceeded (of `party`). Cancellation reaches the coroutine, which must free what it holds;
     code that blocks the loop cannot be stopped here: run such an environment with ``isolate="process"``.
     """
-    try:
-        waiting_for = coroutine.send(None)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-    try:
-        async with asyncio.timeout(limit_s) as timer:
-            return await _resume(coroutine, waiting_for)
-    except TimeoutError as error:
-        if timer.expired():
-            raise DeadlineExceeded(what, limit_s, party) from error
-        raise
+    begun = _begin(coroutine)
+    if type(begun) is _Waiting:
+        begun = await begun.within(limit_s, what, party)
+    return begun  # type: ignore[no-any-return]
 
 
 @dataclass(slots=True)
@@ -102,27 +122,32 @@ class _Play:
     async def _turn(self, step: Step, limits: Limits) -> Step:
         actor = step.next_actor
         snapshot = await self._snapshot() if self._wants_snapshot() else None
+        agent = self._agent(actor)
+        # `deadline`, unrolled: two calls per turn, and what never waits must cost next to nothing
         self.where = "act"
-        reply = await self._act(actor, step, limits.act_s)
+        with boundary(Boundary.AGENT, "act"):
+            reply = _begin(agent.act(step))
+            if type(reply) is _Waiting:
+                reply = await reply.within(limits.act_s, "act", Boundary.AGENT)
         self.where = "step"
         with boundary(Boundary.ENVIRONMENT, "step"):
-            step = await deadline(self.env.step(reply.action), limits.step_s, "step", Boundary.ENVIRONMENT)
-        turn = Turn.of(actor, reply, step, snapshot)
+            answer = _begin(self.env.step(reply.action))
+            if type(answer) is _Waiting:
+                answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
+        turn = Turn.of(actor, reply, answer, snapshot)
         self.turns.append(turn)
         self.tokens += len(turn.prompt_ids) + len(turn.sampled_ids)
         if self.rollout.on_turn is not None:
             self.rollout.on_turn(self.episode_id, len(self.turns) - 1, turn)
-        return step
+        return turn.step
 
-    async def _act(self, actor: str, step: Step, limit_s: float) -> Reply:
+    def _agent(self, actor: str) -> Agent:
         try:
-            agent = self.agents[actor]
+            return self.agents[actor]
         except KeyError:
             raise ValueError(
                 f"the environment asks for actor {actor!r}; agents given: {sorted(self.agents)}"
             ) from None
-        with boundary(Boundary.AGENT, "act"):
-            return await deadline(agent.act(step), limit_s, "act", Boundary.AGENT)
 
     def _wants_snapshot(self) -> bool:
         every = self.rollout.snapshot_every
