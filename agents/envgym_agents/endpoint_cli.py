@@ -21,7 +21,7 @@ from envgym_agents.template import template_for
 __all__ = ["endpoint_command"]
 
 
-def endpoint_command(
+def endpoint_command(  # noqa: PLR0913 - a command has the options it has
     model: Annotated[Path, typer.Argument(help="A local Hugging Face model folder.")],
     program: Annotated[list[str] | None, typer.Argument(help="With --env: the agent program, after `--`.")] = None,
     env: Annotated[str | None, typer.Option(help="The environment that the program acts in.")] = None,
