@@ -21,13 +21,15 @@ class ModelConfig(_Frozen):
     """Who learns: a small transformer made from scratch, or any local Hugging Face model folder.
 
     path: a model folder; None makes a fresh transformer of a named size (`envgym_agents.model.SIZES`), with a
-    tokenizer of `vocabulary` ids trained on the warm start's texts. context: tokens; an episode that outgrows it
-    is compacted. answer: the most tokens of one answer in free text. temperature: of the rollouts that train.
+    tokenizer of `vocabulary` ids trained on the warm start's texts, in which every compact action is one token
+    (numbered ones, such as "apply 3", for all numbers up to `numbers`). context: tokens; an episode that outgrows
+    it is compacted. answer: the most tokens of one answer in free text. temperature: of the rollouts that train.
     """
 
     path: str | None = None
     size: str = "0.8M"
     vocabulary: int = Field(default=2000, ge=300)
+    numbers: int = Field(default=48, ge=0)
     context: int = Field(default=2048, ge=128)
     answer: int = Field(default=256, ge=1)
     temperature: float = Field(default=1.0, gt=0)
@@ -104,7 +106,7 @@ class Reinforce(_Frozen):
 class Evaluate(_Frozen):
     """Success on held-out tasks. `temperature` 0 is greedy. `every` RL steps on `quick` tasks (0: never)."""
 
-    split: str = "test"
+    split: str = "heldout"
     tasks: int | None = Field(default=None, ge=1)
     attempts: int = Field(default=1, ge=1)
     temperature: float = Field(default=1.0, ge=0)

@@ -14,16 +14,20 @@ import numpy as np
 from envgym.env import StopReason
 from envgym.episode import Episode
 
-__all__ = ["Difference", "Evaluation", "Outcome", "difference", "evaluation", "succeeded", "wilson"]
+__all__ = ["SUCCESS", "Difference", "Evaluation", "Outcome", "difference", "evaluation", "succeeded", "wilson"]
+
+SUCCESS = ("success", "resolved")
+"""The channels of a last step by which an environment says that its goal was reached (1) or not (0)."""
 
 _Z95 = 1.959963984540054
 
 
 def succeeded(episode: Episode) -> bool:
-    """Whether it reached its goal: the last step's channel "success" where there is one, else StopReason.GOAL."""
+    """Whether it reached its goal: a channel of `SUCCESS` in its last step, else StopReason.GOAL."""
     last = episode.turns[-1].step if episode.turns else episode.root
-    if "success" in last.channels:
-        return last.channels["success"] > 0
+    for name in SUCCESS:
+        if name in last.channels:
+            return last.channels[name] > 0
     return episode.stop is StopReason.GOAL
 
 

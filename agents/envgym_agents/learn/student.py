@@ -94,15 +94,18 @@ def compact_text(message: Message) -> str:
     return compact(message.tool_calls[0]) if message.tool_calls else text_of(message)
 
 
-def known_actions(episodes: Iterable[Episode], env: Env) -> list[str]:
-    """Every compact action that may ever be legal: what the environment declares, and what was seen, sorted.
+def known_actions(episodes: Iterable[Episode], env: Env, *, numbers: int = 0) -> list[str]:
+    """Every compact action that may ever be legal, sorted.
 
-    An environment declares them with an attribute `actions`; without it, those that the episodes list are all.
+    What the environment declares (an attribute `actions`), what the episodes list, and where they list numbers
+    ("apply 3"), the same with every number from 1 to `numbers`.
     """
     found = set(getattr(env, "actions", None) or ())
     for episode in episodes:
         for step in (episode.root, *(turn.step for turn in episode.turns)):
             found |= set(step.legal or ())
+    for verb in {action.rpartition(" ")[0] for action in found if action.rpartition(" ")[2].isdigit()}:
+        found |= {f"{verb} {number}".strip() for number in range(1, numbers + 1)}
     return sorted(found, key=_natural)
 
 
@@ -130,7 +133,7 @@ def new_student(config: TrainConfig, episodes: Sequence[Episode], env: Env) -> S
         for step in (episode.root, *(turn.step for turn in episode.turns))
         for message in step.observation
     ]
-    actions = known_actions(episodes, env)
+    actions = known_actions(episodes, env, numbers=config.model.numbers)
     tokenizer = train_tokenizer(texts, actions=actions, vocab_size=config.model.vocabulary)
     model = new_model(len(tokenizer), size=config.model.size, seed=config.seed, context=config.model.context)
     return Student(model.to(config.device), tokenizer, config)

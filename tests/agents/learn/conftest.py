@@ -127,7 +127,7 @@ class Vault:
 @pytest.fixture
 def vault() -> Iterator[EnvSpec]:
     def tasks(count: int = 64) -> TaskSet:
-        splits = ["train" if index % 4 else "test" for index in range(count)]
+        splits = ["train" if index % 4 else "heldout" for index in range(count)]
         return TaskSet(
             [
                 Task(
