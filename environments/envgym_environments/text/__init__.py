@@ -1,0 +1,1 @@
+"""Environments of text alone, without a sandbox."""
