@@ -43,8 +43,9 @@ def _properties(spec: ToolSpec) -> dict[str, dict[str, JsonValue]]:
 
 
 _PIECE = re.compile(
-    r"""(?P<space>[ \t\r\n]+)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|\\(?P<escaped>.)|(?P<plain>[^ \t\r\n'"\\]+)""",
-    re.DOTALL,
+    r"""(?P<space>[ \t\r\n]+) | '(?P<single>[^']*)' | "(?P<double>(?:[^"\\]|\\.)*)"
+      | \\(?P<escaped>.) | (?P<plain>[^ \t\r\n'"\\]+)""",
+    re.DOTALL | re.VERBOSE,
 )
 
 

@@ -48,10 +48,10 @@ stamp_of() {
 # asked; the ordinary index only has CUDA builds for Linux, so no resolver may choose for us.
 install_torch() {
   if [ "$(uname -s)" != Linux ]; then
-    "$pip" install -q "torch==$TORCH"
-  elif ! "$pip" install -q "torch==$TORCH+cpu" 2>"$VENV/torch.log"; then
+    "$pip" install -qq "torch==$TORCH"
+  elif ! "$pip" install -qq "torch==$TORCH+cpu" 2>"$VENV/torch.log"; then
     say "pip knows no torch==$TORCH+cpu; asking $TORCH_CPU_INDEX"
-    "$pip" install -q "torch==$TORCH" --index-url "$TORCH_CPU_INDEX" \
+    "$pip" install -qq "torch==$TORCH" --index-url "$TORCH_CPU_INDEX" \
       || stop "no CPU build of torch $TORCH was found; pip said: $(tail -n 2 "$VENV/torch.log")"
   fi
 }
@@ -69,7 +69,7 @@ pip=$VENV/bin/pip
 say "installing torch $TORCH (CPU build)"
 install_torch
 say "installing envgym with the extras code, train, endpoint and dev"
-"$pip" install -q -e '.[code,train,endpoint,dev]'
+"$pip" install -qq -e '.[code,train,endpoint,dev]'
 rm -f "$VENV"/.envgym-*
 touch "$stamp"
 say "done: $VENV"

@@ -57,12 +57,11 @@ class Plan:
         """The tasks of the split. Raises ValueError when there are none, or the set never ends."""
         tasks = spec(self.env).tasks(**self.task_options)
         if self.split is None:
-            chosen = tasks
-        elif tasks.infinite:
+            return tasks
+        if tasks.infinite:
             raise ValueError(f"--split {self.split}: the tasks of {self.env!r} never end; they are played in order")
-        else:
-            chosen = TaskSet([task for task in tasks if task.split == self.split])
-        if not chosen.infinite and not len(chosen):
+        chosen = tasks.split(self.split)
+        if not len(chosen):
             known = ", ".join(sorted({task.split for task in tasks})) or "none"
             raise ValueError(f"environment {self.env!r} has no tasks of split {self.split!r}; its splits: {known}")
         return chosen
@@ -72,6 +71,8 @@ class Plan:
         tasks, factory = self.tasks(), find("agents", self.agent)
         wants_tools = "tools" in inspect.signature(factory).parameters
         count = self.episodes if tasks.infinite else len(tasks)
+        if not count:
+            raise ValueError(f"environment {self.env!r} has no tasks; what are its --task-option values?")
         provenance = (("envgym", version("envgym")), ("environment", self.env), ("agent", self.agent))
         rollout = Rollout(limits=self.limits, provenance=provenance)
 

@@ -38,6 +38,7 @@ from envgym import (
     TaskSet,
     ToolSpec,
     check_call,
+    parse_call,
     tool_spec,
 )
 
@@ -71,9 +72,11 @@ class @CLASS@:
         """Play one call. A bad one is the model's fault: answer it, never raise."""
         if self.hidden is None or self.stop is not None:
             raise RuntimeError(f"{self.task.id}: step before reset or after the end")
-        if action.error is not None or not action.calls:
-            return self._see("Call one of the tools: ask, answer.")
-        call = check_call(action.calls[0], self.tools)
+        call = action.error or (
+            check_call(action.calls[0], self.tools)
+            if action.calls
+            else parse_call(action.text, self.tools)
+        )
         if isinstance(call, ParseError):
             return self._see(call.message)
         number = int(str(call.arguments["number"]))
