@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 from envgym.messages import ToolCall, ToolSpec
 from envgym.tools import tool_spec
-from envgym_environments.code_repair.localise import Suspect, localise
+from envgym_environments.code_repair.fixes.naming import fix_vocabulary
+from envgym_environments.code_repair.localise import MOST, Suspect, localise
 from envgym_environments.code_repair.state import CompactState
 from envgym_environments.code_repair.suggest import Fix, apply_fix, suggest
 from envgym_environments.code_repair.trials import Facts, Trials, Verdict, error_class
 
-__all__ = ["COMPACT_TOOLS", "CompactPlay", "issue_text"]
+__all__ = ["COMPACT_TOOLS", "CompactPlay", "compact_actions", "issue_text"]
 
 _LINE_SHOWN = 48
 _EDIT_SHOWN = 60
@@ -47,6 +48,15 @@ COMPACT_TOOLS: tuple[ToolSpec, ...] = tuple(
     tool_spec(function, name=function.__name__[1:])
     for function in (_localise, _suggest, _apply, _test, _revert, _submit)
 )
+
+
+def compact_actions() -> tuple[str, ...]:
+    """Every call that `CompactPlay.legal` can ever list, so that each can have a token of its own."""
+    return (
+        "localise", "test", "revert", "submit",
+        *(f"suggest {line}" for line in range(1, MOST + 1)),
+        *(f"apply {name}" for name in fix_vocabulary()),
+    )  # fmt: skip
 
 
 def issue_text(facts: Facts, tests_left: int) -> str:

@@ -17,7 +17,7 @@ from envgym.registry import EnvSpec
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task, TaskSet
 from envgym.tools import check_call, parse_call
-from envgym_environments.code_repair.compact import COMPACT_TOOLS, CompactPlay
+from envgym_environments.code_repair.compact import COMPACT_TOOLS, CompactPlay, compact_actions
 from envgym_environments.code_repair.full import FullPlay
 from envgym_environments.code_repair.grade import CodeRepairGrader
 from envgym_environments.code_repair.memo import Memo, digest_of
@@ -66,6 +66,11 @@ class CodeRepair:
             CompactPlay(trials, test_budget=test_budget) if tools == "compact" else FullPlay(trials)
         )
         self._seed: int | None = None
+
+    @property
+    def actions(self) -> tuple[str, ...] | None:
+        """Every call that a step can ever list as legal; None for the full tools, whose calls hold free text."""
+        return compact_actions() if self._kind == "compact" else None
 
     # -- the contract ------------------------------------------------------------------------------------------
 
