@@ -70,10 +70,6 @@ def _words(text: str) -> list[str]:
     return words if word is None else [*words, "".join(word)]
 
 
-_MOST_COMPACT = 1 << 15
-"""`shlex` takes time that grows with the square of a word's length: a megabyte would hold everything up."""
-
-
 def parse_call(text: str, specs: Sequence[ToolSpec]) -> ToolCall | ParseError:
     """Read a call in either notation and check it against `specs`; a mistake comes back as a ParseError."""
     text = text.strip()
