@@ -64,7 +64,7 @@ def ours(template, stop):
     def build(turns):
         context = template.open()
         for shown, said in turns:
-            context.show((Message(role="user", content=shown),))
+            context.offer((Message(role="user", content=shown),), 1 << 20)
             context.said([*said, stop])
         assert context.segment == 0
         return context.ids

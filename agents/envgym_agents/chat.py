@@ -139,12 +139,12 @@ class LMAgent:
     def _show(self, messages: tuple[Message, ...]) -> Added:
         conversation, room = self._conversation, self._maker.context - self._maker.answer_tokens
         history = [*self._history, *messages]
+        added = conversation.offer(messages, room)
+        if added is None:
+            history = compacted(history, room, self._maker.template.open().cost)
+            added = conversation.restart(history)
         self._history = history
-        if conversation.cost(messages) <= room:
-            return conversation.show(messages)
-        empty = self._maker.template.open()
-        self._history = compacted(history, room, empty.cost)
-        return conversation.restart(self._history)
+        return added
 
     def _sampling(self, step: Step) -> Sampling:
         maker = self._maker

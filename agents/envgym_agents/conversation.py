@@ -41,6 +41,10 @@ class Conversation(Protocol):
         """Append messages and the prompt of the next assistant message."""
         ...
 
+    def offer(self, messages: Sequence[Message], room: int) -> Added | None:
+        """As `show`, unless the context would then hold more than `room` ids: None, and nothing has changed."""
+        ...
+
     def cost(self, messages: Sequence[Message]) -> int:
         """How many ids the context would hold after `show(messages)`."""
         ...

@@ -123,6 +123,15 @@ class Endpoint:
         """Every completion of an episode so far, token-exact, in order."""
         return tuple(self._recorder(episode_id).replies)
 
+    def forget(self, episode_id: str) -> tuple[Reply, ...]:
+        """End an episode's record and free it; returns what `replies` would have."""
+        recorder = self._recorder(episode_id)
+        if episode_id in self._agents:
+            raise ValueError(f"episode {episode_id!r} is still acting; close its agent first")
+        recorder.close()
+        del self._recorders[episode_id]
+        return tuple(recorder.replies)
+
     def _record(self, episode_id: str, seed: int) -> Recorder:
         if not episode_id or not all(c.isalnum() or c in "-_." for c in episode_id):
             raise ValueError(f"episode id {episode_id!r}: it appears in URLs, so use letters, digits, - _ .")

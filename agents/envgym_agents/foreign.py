@@ -91,6 +91,7 @@ class ForeignAgent:
         self._steps: asyncio.Queue[Step | None] = asyncio.Queue()
         self._actions: asyncio.Queue[Action] = asyncio.Queue()
         self._present: Step | None = None
+        self._stepping = asyncio.Lock()
         self._over = False
 
     async def act(self, step: Step) -> Reply:
@@ -131,11 +132,12 @@ class ForeignAgent:
 
     async def step(self, action: Action) -> Step | None:
         """For the program: act and wait for the step that follows; None when the episode is over."""
-        if self._over:
-            return None
-        self._actions.put_nowait(action)
-        self._present = await self._next()
-        return self._present
+        async with self._stepping:
+            if await self.observation() is None or self._over:
+                return None
+            self._actions.put_nowait(action)
+            self._present = await self._next()
+            return self._present
 
     async def _next(self) -> Step | None:
         step = await self._steps.get()

@@ -6,7 +6,6 @@ no HTTP.
 
 import asyncio
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from envgym.limits import Sampling
@@ -59,20 +58,22 @@ class Recorder:
             extends = 0 < same < len(shown) and [_plain(m) for m in shown[:same]] == [
                 _plain(m) for m in self._known
             ]
-            sampling = self._fitting(sampling, shown[same:] if extends else shown, extends)
+            conversation = self._conversation.fork()  # kept only once the policy has answered
             if extends or not self._known:
-                added = self._conversation.show(shown[same:] if extends else shown)
+                added = conversation.offer(shown[same:], self._max_length - 1)
             else:
-                added = self._conversation.restart(shown)
-            prompt = Prompt(self._conversation.ids)
-            held = len(self._conversation.ids)
-            completion = await self._policy.sample(prompt, sampling, self._session)
-            action = read_action(self._conversation.said(completion.ids), asked.tools)
+                added = conversation.restart(shown)
+            held = len(conversation.ids)
+            if added is None or held >= self._max_length:
+                raise _too_long(self._max_length)
+            sampling = replace(sampling, max_tokens=min(sampling.max_tokens, self._max_length - held))
+            completion = await self._policy.sample(Prompt(conversation.ids), sampling, self._session)
+            action = read_action(conversation.said(completion.ids), asked.tools)
             message = self._answered(action)
             self.replies.append(
                 Reply(action, added.ids, completion, added.segment, added.position, sampling.allowed)
             )
-            self._known = [*shown, message]
+            self._known, self._conversation = [*shown, message], conversation
             return message, completion, held
 
     def take(self, action: Action) -> Reply:
@@ -108,17 +109,6 @@ class Recorder:
         allowed = tuple(sorted({known[action] for action in asked.allowed_actions}))
         return replace(asked.sampling, max_tokens=1, allowed=allowed, seed=seed)
 
-    def _fitting(self, sampling: Sampling, new: Sequence[Message], extends: bool) -> Sampling:
-        conversation = self._conversation if extends else self._template.open()
-        room = self._max_length - conversation.cost(new)
-        if room < 1:
-            raise Refused(
-                f"the messages take {self._max_length - room} tokens and the context holds {self._max_length}, the "
-                "answer included; shorten them",
-                code="context_length_exceeded",
-            )
-        return replace(sampling, max_tokens=min(sampling.max_tokens, room))
-
     def _answered(self, action: Action) -> Message:
         """The message as the client gets it: calls apart from the text, with ids that are unique here."""
         if not action.calls:
@@ -128,6 +118,13 @@ class Recorder:
         said = text_of(action.message)
         around = _BLOCK.sub("", said).strip() if "<tool_call>" in said else ""
         return Message(role="assistant", content=around, tool_calls=calls)
+
+
+def _too_long(max_length: int) -> Refused:
+    return Refused(
+        f"the messages leave no room for an answer in the context of {max_length} tokens; shorten them",
+        code="context_length_exceeded",
+    )
 
 
 def _plain(message: Message) -> tuple[object, ...]:

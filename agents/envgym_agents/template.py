@@ -6,6 +6,7 @@ where a template rewrites its past, the whole context is rendered anew and a new
 drift. Sampled ids enter a context as they were sampled.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -87,8 +88,15 @@ class OwnConversation:
 
     def show(self, messages: Sequence[Message]) -> Added:
         """Append messages and the prompt of the next assistant message."""
-        position = len(self.ids)
+        return self._append(self._new(messages))
+
+    def offer(self, messages: Sequence[Message], room: int) -> Added | None:
+        """As `show`, unless the context would then hold more than `room` ids: None, and nothing has changed."""
         new = self._new(messages)
+        return self._append(new) if len(self.ids) + len(new) <= room else None
+
+    def _append(self, new: list[int]) -> Added:
+        position = len(self.ids)
         self.ids += new
         return Added(tuple(new), self.segment, position)
 
@@ -205,14 +213,24 @@ class FolderConversation:
 
     def show(self, messages: Sequence[Message]) -> Added:
         """Append messages and the prompt of the next assistant message; a new segment where that is impossible."""
-        self.messages = self._shown(messages)
-        reference, new = self._new(self.messages)
+        added = self.offer(messages, sys.maxsize)
+        assert added is not None
+        return added
+
+    def offer(self, messages: Sequence[Message], room: int) -> Added | None:
+        """As `show`, unless the context would then hold more than `room` ids: None, and nothing has changed."""
+        shown = self._shown(messages)
+        reference, new = self._new(shown)
+        before = self.ids
         if new is None:
+            before, new = [], self.template.encode(reference)
+        if len(before) + len(new) > room:
+            return None
+        if before is not self.ids:
             self.ids, self.segment = [], self.segment + 1
-            new = self.template.encode(reference)
         position = len(self.ids)
         self.ids += new
-        self.text, self._ended = reference, None
+        self.messages, self.text, self._ended = shown, reference, None
         return Added(tuple(new), self.segment, position)
 
     def cost(self, messages: Sequence[Message]) -> int:

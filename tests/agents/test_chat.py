@@ -5,13 +5,16 @@ import pytest
 import torch
 from envgym_agents.chat import LMAgents, turn_seed
 from envgym_agents.compaction import compacted
-from envgym_agents.model import new_model
+from envgym_agents.model import new_model, save_model
 from envgym_agents.parse import read_action
 from envgym_agents.policies.transformer import TransformerPolicy
+from envgym_agents.registered import lm_agent
 from envgym_agents.template import OwnTemplate
 from envgym_agents.tokenizer import train_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from envgym.env import Step, StopReason
 from envgym.limits import Limits, Sampling
@@ -104,6 +107,33 @@ def test_an_outgrown_context_goes_on_in_a_new_segment_that_fits():
     text = TEMPLATE.decode(reopened.prompt_ids.tolist())
     assert "left out" in text
     assert text_of(played.root.observation[-1])[:20] in text
+
+
+def test_any_local_model_folder_acts_by_the_same_name(tmp_path):
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core.train_from_iterator(["x"], trainers.BpeTrainer(initial_alphabet=alphabet, show_progress=False))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|im_end|>")
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    config = GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=1, n_head=2, n_positions=1024)
+    save_model(tmp_path, GPT2LMHeadModel(config), tokenizer)
+
+    async def run():
+        world = MemoryEnv(TASK)
+        agent = lm_agent(TASK, seed=0, model=str(tmp_path), tools=world.tools[:1], max_tokens=8)
+        rollout = Rollout(limits=Limits(turns=6))
+        played = await play(world, {agent.name: agent}, origin=Origin("e", 0), rollout=rollout)
+        await agent.close()
+        return played
+
+    played = asyncio.run(run())
+    assert played.failure is None
+    assert len(played.turns) == 6
+    assert "assistant: " in tokenizer.decode(played.turns[0].prompt_ids)
 
 
 def test_forks_share_the_past_and_differ_in_their_draws():

@@ -10,10 +10,12 @@ import torch
 from envgym_agents.endpoint import Endpoint
 from envgym_agents.foreign import command
 from envgym_agents.model import new_model
+from envgym_agents.openai_format import message_from, message_json
 from envgym_agents.policies.transformer import TransformerPolicy
 from envgym_agents.template import OwnTemplate
 from envgym_agents.tokenizer import train_tokenizer
 
+from envgym.env import StopReason
 from envgym.episode import Turn
 from envgym.errors import Boundary
 from envgym.limits import Limits, Sampling
@@ -164,6 +166,41 @@ def test_a_program_that_hangs_is_killed_at_the_deadline(tmp_path):
         __import__("os").kill(int(mark.read_text()), 0)
 
 
+def test_a_program_may_act_without_looking_and_without_a_model():
+    async def scripted(access):
+        headers = {"Authorization": f"Bearer {access.api_key}"}
+        async with httpx.AsyncClient(headers=headers, timeout=30) as world:
+            for cell in range(5):
+                said = Action.call("open", cell=cell).message
+                body = {"message": {"role": "assistant", "tool_calls": message_json(said)["tool_calls"]}}
+                if (await world.post(f"{access.episode_url}/step", json=body)).json()["done"]:
+                    return
+
+    episode, replies = played(scripted)
+    assert episode.stop is StopReason.GOAL
+    assert episode.reward is not None
+    assert replies == ()
+    assert episode.sampled_tokens == 0
+
+
+def test_a_request_that_failed_can_be_made_again():
+    async def work(endpoint):
+        good = MODEL.lm_head.weight.data
+        MODEL.lm_head.weight.data = torch.full_like(good, float("nan"))
+        async with client_of(endpoint.open("chat")) as chat:
+            asked = {"model": "envgym", "messages": [{"role": "user", "content": "hello"}]}
+            try:
+                with pytest.raises(openai.InternalServerError):
+                    await chat.chat.completions.create(**asked)
+            finally:
+                MODEL.lm_head.weight.data = good
+            await chat.chat.completions.create(**asked)
+        (reply,) = endpoint.replies("chat")
+        assert (reply.segment, reply.position) == (0, 0)
+
+    with_endpoint(work)
+
+
 def test_a_conversation_that_is_rewritten_begins_a_new_segment():
     async def work(endpoint):
         async with client_of(endpoint.open("chat")) as chat:
@@ -224,7 +261,8 @@ def test_what_cannot_be_honoured_is_refused_by_name():
             async with openai.AsyncOpenAI(base_url=access.base_url, api_key=key, max_retries=0) as chat:
                 with pytest.raises(error):
                     await chat.chat.completions.create(model="envgym", messages=hello)
-        assert endpoint.replies("chat") == ()
+        assert endpoint.replies("chat") == endpoint.forget("chat") == ()
+        endpoint.open("chat")
         with pytest.raises(ValueError, match="already recorded"):
             endpoint.open("chat")
         with pytest.raises(ValueError, match="URLs"):
@@ -244,7 +282,5 @@ def test_nothing_listens_after_the_end_and_only_the_loopback_before():
 
 
 def test_actions_and_calls_round_trip_through_the_clients_json():
-    from envgym_agents.openai_format import message_from, message_json
-
     message = Action.call("open", cell=3).message
     assert message_from(json.loads(json.dumps(message_json(message)))) == message

@@ -94,6 +94,28 @@ def test_logprobs_are_those_of_the_model_over_many_turns_forks_and_ragged_batche
     assert batches == (name != "position biases")
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_gpu_computes_the_same_log_probabilities():
+    async def play():
+        model, worst = new_model(VOCAB, size="tiny", context=512).cuda(), 0.0
+        rng = np.random.default_rng(0)
+        async with TransformerPolicy(model) as policy:
+            assert policy.batches
+            sessions, contexts = [policy.session() for _ in range(3)], [random_ids(rng, n) for n in (5, 40, 9)]
+            for turn in range(3):
+                calls = (
+                    policy.sample(Prompt(context), Sampling(max_tokens=3, seed=turn), session)
+                    for context, session in zip(contexts, sessions, strict=True)
+                )
+                for context, completion in zip(contexts, await asyncio.gather(*calls), strict=True):
+                    worst = max(worst, gap(MODEL, context, completion))
+                    context += [*completion.ids, *random_ids(rng, 7)]
+        return worst
+
+    assert asyncio.run(play()) < 1e-3
+
+
 def test_only_new_tokens_are_computed():
     async def play():
         async with TransformerPolicy(MODEL) as policy:
