@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
@@ -59,6 +59,21 @@ _TRUNCATED = frozenset(
 )
 
 
+class _Nothing(dict[str, Any]):
+    """The empty mapping that all steps share: three dicts per step would be a tenth of an episode's memory."""
+
+    def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
+        raise TypeError("a Step is frozen: give its constructor the whole mapping")
+
+    __setitem__ = setdefault = update = __ior__ = _refuse
+
+    def __reduce__(self) -> str:
+        return "_NOTHING"
+
+
+_NOTHING = _Nothing()
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What the world answers. Made by `reset` (no reward) and by every `step`.
@@ -77,13 +92,13 @@ class Step:
 
     observation: tuple[Message, ...] = ()
     reward: float | None = None
-    channels: Mapping[str, float] = field(default_factory=dict)
+    channels: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
     stop: StopReason | None = None
     state_key: str = ""
     legal: tuple[str, ...] | None = None
     submission: str | None = None
-    cost: Mapping[str, float] = field(default_factory=dict)
-    info: Mapping[str, Any] = field(default_factory=dict)
+    cost: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
+    info: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     next_actor: str = THE_AGENT
 
     @property

@@ -5,6 +5,7 @@ It is the example that conformance kits, adapters and benchmarks are tested with
 
 import json
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -73,6 +74,11 @@ class _Board:
         rng = np.random.default_rng(0)
         rng.bit_generator.state = state
         return cls(secret, rng, opened, notes, None if stop is None else StopReason(stop))
+
+
+@cache
+def _legal(left: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(f"open {cell}" for cell in left) + tuple(f"look {cell}" for cell in left)
 
 
 class MemoryEnv:
@@ -147,8 +153,7 @@ class MemoryEnv:
     def _step(self, text: str, reward: float | None) -> Step:
         board = self._board
         assert board is not None
-        left = [cell for cell in range(self._cells) if cell not in board.opened]
-        legal = tuple(f"open {cell}" for cell in left) + tuple(f"look {cell}" for cell in left)
+        legal = _legal(tuple(cell for cell in range(self._cells) if cell not in board.opened))
         return Step(
             observation=(Message(role="tool", content=text),),
             reward=reward,
