@@ -185,7 +185,7 @@ class CompactPlay:
             return f"pass {verdict.total}; {left}"
         if verdict.timed_out:
             return f"fail timeout; {left}"
-        return f"fail {len(verdict.failing)} of {verdict.total} {verdict.error}; {left}"
+        return f"fail {verdict.error}; {left}"
 
     def _act_revert(self) -> str:
         still_open = self.state.open if self.state.open and self._untried(self.state.open) else None

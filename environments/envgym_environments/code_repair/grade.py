@@ -31,7 +31,7 @@ class CodeRepairGrader:
 
     def __init__(self, backend: SandboxBackend, *, memo: Memo | None = None) -> None:
         self._backend = backend
-        self._memo = memo or Memo.of(backend)
+        self._memo = Memo.of(backend) if memo is None else memo
 
     async def grade(self, task: Task, submission: str) -> Grade:
         """A verdict. Raises GraderFailure when the sandbox or the runner broke."""

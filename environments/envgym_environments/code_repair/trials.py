@@ -20,7 +20,7 @@ from envgym_environments.code_repair.runner import Layout, TestReport, run_tests
 __all__ = ["Facts", "Trials", "Verdict", "error_class"]
 
 _VERSION = "1"
-_TRACED_TESTS = 400
+_TRACED_TESTS = 150
 """Suites up to this many tests are traced whole; of larger ones, the test files in which something fails."""
 
 
@@ -70,7 +70,7 @@ def error_class(line: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the task's own tests said: ids that failed, the first one's exception, and how many were run.
+    """What the task's own tests said: the first that failed, its exception, and how many ran when all passed.
 
     timed_out: the run (or a test) was stopped; then the other numbers say little.
     """
@@ -88,7 +88,7 @@ class Verdict:
     @classmethod
     def of(cls, report: TestReport) -> "Verdict":
         """From a run of a selection of tests."""
-        failing = report.failing
+        failing = tuple(test for test in report.failing if test in report.errors)[:1] or report.failing[:1]
         error = error_class(report.errors.get(failing[0], "")) if failing else ""
         stopped = report.timed_out or error == "TestDeadline"
         if report.doubt and not failing:
@@ -155,18 +155,23 @@ class Trials:
     async def _judge(self, edits: Mapping[str, str]) -> Verdict:
         first = Verdict.of(await self.run(edits, self.facts.fail_to_pass))
         if not first.passed or not self.facts.pass_to_pass:
-            return first
+            return first  # most fixes are wrong: they end at the first failure, in a fraction of a whole run
         second = Verdict.of(await self.run(edits, self.facts.pass_to_pass))
         return Verdict(second.failing, second.error, first.total + second.total, second.timed_out)
 
     async def run(self, edits: Mapping[str, str], selection: Sequence[str]) -> TestReport:
-        """One run of a selection, not remembered."""
+        """One run of a selection up to its first failure, not remembered."""
         facts = self.facts
         async with await self.backend.create(self.world) as sandbox:
             for path, text in edits.items():
                 await sandbox.write(path, text.encode("utf-8", "surrogatepass"))
             return await run_tests(
-                sandbox, facts.layout, selection=selection, timeout_s=facts.run_s, test_timeout_s=facts.test_s
+                sandbox,
+                facts.layout,
+                selection=selection,
+                fail_fast=True,
+                timeout_s=facts.run_s,
+                test_timeout_s=facts.test_s,
             )
 
     async def traced(self) -> TestReport:
