@@ -107,8 +107,9 @@ def decode(line: bytes) -> Episode:
     if checksum != b"%08x" % zlib.crc32(body):
         raise StoreCorrupt(f"checksum {checksum[:16]!r} does not match the {len(body)} bytes after it")
     raw = json.loads(body)
-    if raw.get("schema") != SCHEMA:
-        raise StoreCorrupt(f"schema {raw.get('schema')!r}; this version of envgym reads schema {SCHEMA}")
+    schema = raw.get("schema") if isinstance(raw, dict) else None
+    if schema != SCHEMA:
+        raise StoreCorrupt(f"schema {schema!r}; this version of envgym reads schema {SCHEMA}")
     try:
         return Episode(
             id=raw["id"],
