@@ -70,15 +70,20 @@ class ScriptedExpert:
 
     A line is drawn with a probability that falls by the factor `decay` with every place further down the list, a
     fix uniformly among those of its line. After a failing test the edit is taken back and another line is drawn;
-    fixes that failed are not offered again. When no test run is left, one more fix is drawn and submitted.
-    Raises ValueError for a `decay` outside (0, 1].
+    fixes that failed are not offered again. With probability `browse` it looks at another line before it tries
+    anything on the one it has just read. When no test run is left, one more fix is drawn and submitted.
+    It shows how to work, not what mistakes look like: that is left to be learned from outcomes.
+    Raises ValueError for a `decay` outside (0, 1] or a `browse` outside [0, 1).
     """
 
-    def __init__(self, seed: int, *, decay: float = 0.6, name: str = "agent") -> None:
+    def __init__(self, seed: int, *, decay: float = 0.6, browse: float = 0.3, name: str = "agent") -> None:
         if not 0 < decay <= 1:
             raise ValueError(f"decay is {decay}; it must be in (0, 1]")
+        if not 0 <= browse < 1:
+            raise ValueError(f"browse is {browse}; it must be in [0, 1)")
         self.name = name
         self._decay = decay
+        self._browse = browse
         self._rng = np.random.default_rng(seed)
         self._open: int | None = None
         self._drawn = False
@@ -97,7 +102,7 @@ class ScriptedExpert:
         lines = {int(call.split()[1]): call for call in legal if call.startswith("suggest ")}
         if self._open is not None and fixes and not self._drawn:
             lines[self._open] = ""  # the open line is not offered again, but may be drawn again
-        if lines and not self._drawn:
+        if lines and (not self._drawn or self._rng.random() < self._browse):
             self._open, self._drawn = self._line(sorted(lines)), True
             if lines[self._open]:
                 return _reply(lines[self._open])
@@ -110,7 +115,7 @@ class ScriptedExpert:
 
     def fork(self, *, seed: int) -> Self:
         """The same agent with further draws from `seed`."""
-        other = type(self)(seed, decay=self._decay, name=self.name)
+        other = type(self)(seed, decay=self._decay, browse=self._browse, name=self.name)
         other._open, other._drawn = self._open, self._drawn
         return other
 
@@ -128,6 +133,6 @@ def brute_force(task: Task, *, seed: int) -> BruteForce:
     return BruteForce()
 
 
-def expert(task: Task, *, seed: int, decay: float = 0.6) -> ScriptedExpert:
+def expert(task: Task, *, seed: int, decay: float = 0.6, browse: float = 0.3) -> ScriptedExpert:
     """The registry's "expert"."""
-    return ScriptedExpert(seed, decay=decay)
+    return ScriptedExpert(seed, decay=decay, browse=browse)
