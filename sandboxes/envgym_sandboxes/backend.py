@@ -90,6 +90,10 @@ class LayeredBackend:
         """What an init is told."""
         raise NotImplementedError
 
+    def shell(self, frozen: Frozen, upper: str) -> Mapping[str, str] | None:
+        """The shell state that a sandbox above `frozen` begins with; None for a world's first one."""
+        return frozen.shell
+
     async def fill_upper(self, base: Base, frozen: Frozen, upper: str) -> bool:
         """Make the writable layer, or leave that to the zygote: True."""
         return True
@@ -207,26 +211,25 @@ class LayeredBackend:
         chain = (*frozen.chain, upper)
         if len(chain) <= _LONGEST_CHAIN:
             return chain
-        merged = await self._merge(chain)
+        merged = await self._merge([f"{layer}/f" for layer in chain])
         self._references[merged] = 1
         await self.unuse(chain)
         return (merged,)
 
     async def copy(self, upper: str) -> str:
         """A frozen copy of a layer that is still written to."""
-        return await self._merge((upper,))
+        return await self._merge([f"{upper}/u"])
 
-    async def _merge(self, chain: tuple[str, ...]) -> str:
+    async def _merge(self, sources: list[str]) -> str:
         zygote = await self._zygote(())
         name = self.new_layer_name()
         await zygote.ask("layer", name=name, size=1 << 40, after=[])
-        sources = [f"{layer}/u" for layer in chain]
-        await job(zygote, "copy", sources=sources, target=f"{name}/u", privileged=self.settings()["privileged"])
+        await job(zygote, "copy", sources=sources, target=f"{name}/f", privileged=self.settings()["privileged"])
         return name
 
     def _stacks(self, base: Base, frozen: Frozen, upper: str | None) -> dict[str, Any]:
-        chain = [*frozen.chain, *([upper] if upper else [])]
-        return {"chain": [f"{layer}/u" for layer in chain], "lowers": list(base.lowers)}
+        chain = [*(f"{layer}/f" for layer in frozen.chain), *([f"{upper}/u"] if upper else [])]
+        return {"chain": chain, "lowers": list(base.lowers)}
 
     async def digest(self, frozen: Frozen, upper: str | None) -> str:
         """See the contract."""
@@ -323,17 +326,26 @@ class LayeredBackend:
                 "start", [theirs.fileno()], sandbox=upper, spec=spec, fresh=fresh, size=size, after=after
             )
         started = Started(upper, peer, ended, zygote)
+        if shell := self.shell(frozen, upper):
+            script = shell["script"].encode("utf-8", "surrogateescape")
+            peer.send({"op": "continue", "cwd": shell["cwd"]}, script)
         try:
             await asked
             async with asyncio.timeout(_START_S):
                 await peer.ready
         except BaseException as error:
             peer.end(f"{error}")
-            await self._drop((upper,))
+            with contextlib.suppress(OSError):  # it may not have been made
+                await self._drop((upper,))
             if isinstance(error, OSError):
                 raise InfrastructureFailure(f"sandbox {sandbox} could not be started: {error}") from error
             raise
         return started
+
+    async def settle(self, started: Started) -> None:
+        """End an init that said its state, without waiting for it."""
+        await started.zygote.ask("settle", sandbox=started.upper)
+        started.peer.end("frozen")
 
     async def stop(self, started: Started) -> None:
         """End an init and all below it; nothing writes to its layer afterwards."""

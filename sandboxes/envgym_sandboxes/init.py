@@ -22,10 +22,9 @@ from envgym_sandboxes.shell import Running, Shell, ShellState, first_state
 __all__ = ["serve", "stay"]
 
 
-def stay(spec: dict[str, Any], keep: set[int]) -> None:
+def stay(spec: dict[str, Any]) -> None:
     """What the local backend does instead of `root.confine`: rlimits, and adopt orphans."""
     syscalls.die_with_parent()
-    syscalls.close_fds(keep | {0, 1, 2})
     os.setsid()
     os.umask(0o022)
     syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
@@ -46,9 +45,7 @@ class Init:
         self.workdir: str = spec["workdir"]
         self.env: dict[str, str] = spec["env"]
         self.python: list[str] | None = spec["python"]
-        state = spec.get("shell")
-        first = ShellState(state["cwd"], state["script"]) if state else first_state(self.workdir, self.env)
-        self.shell = Shell(first, self.workdir)
+        self.shell = Shell(first_state(self.workdir, self.env), self.workdir)
         self.commands: dict[int, Command] = {}
         self.decoder = protocol.Decoder()
         self.poller = select.poll()
@@ -311,6 +308,10 @@ class Init:
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
+    def do_continue(self, head: protocol.Head, body: bytes) -> None:
+        """The state that the shell, not yet started, goes on from. Not answered."""
+        self.shell = Shell(ShellState(head["cwd"], body.decode("utf-8", "surrogateescape")), self.workdir)
+
     def do_freeze(self, head: protocol.Head, _body: bytes) -> None:
         """Say the shell's state and whether anything else is alive. Answered once the shell has written it."""
         self.waiting_freeze = head["id"]
@@ -328,7 +329,8 @@ class Init:
         self.waiting_freeze = None
         alive = set(live_processes(self.me)) - {self.shell.pid}
         state = self.shell.state
-        self.say({"id": number, "cwd": state.cwd, "script": state.script, "background": len(alive)})
+        head = {"id": number, "cwd": state.cwd, "background": len(alive)}
+        self.say(head, state.script.encode("utf-8", "surrogateescape"))
 
     def do_pause(self, head: protocol.Head, _body: bytes) -> None:
         """Stop every other process, so that files stand still."""

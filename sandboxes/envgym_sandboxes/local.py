@@ -6,6 +6,7 @@ yourself.
 """
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from envgym.sandbox import BackendReport
@@ -50,15 +51,15 @@ class LocalBackend(LayeredBackend):
         await zygote.ask("layer", name=name, size=0, after=[])
         await job(zygote, "fill", layer=f"{name}/u", steps=steps, uid=os.geteuid(), gid=os.getegid())
         return Base(
-            (name,), (name,), {"env": worlds.default_env(world, worlds.python_search(False)), "python": None}
+            (f"{name}/u",), (name,), {"env": worlds.default_env(world, worlds.python_search(False)), "python": None}
         )
 
     async def fill_upper(self, base: Base, frozen: Frozen, upper: str) -> bool:
         """A whole copy of the state below."""
         zygote = await self._zygote(())
         await zygote.ask("layer", name=upper, size=0, after=[])
-        below = frozen.chain[-1] if frozen.chain else base.lowers[0].removesuffix("/u")
-        await job(zygote, "copy", sources=[f"{below}/u"], target=f"{upper}/u", privileged=False)
+        below = f"{frozen.chain[-1]}/f" if frozen.chain else base.lowers[0]
+        await job(zygote, "copy", sources=[below], target=f"{upper}/u", privileged=False)
         return False
 
     async def freeze(self, frozen: Frozen, upper: str) -> tuple[str, ...]:
@@ -70,10 +71,6 @@ class LocalBackend(LayeredBackend):
     def spec(self, base: Base, frozen: Frozen, upper: str) -> dict[str, Any]:
         """See `LayeredBackend.spec`."""
         here = f"{self._processes.state.mount}/{upper}/"
-        shell = None
-        if frozen.shell:
-            before = f"{self._processes.state.mount}/{frozen.shell['layer']}/"
-            shell = {name: text.replace(before, here) for name, text in frozen.shell.items()}
         resources = frozen.world.resources
         return {
             "state": str(self._processes.state.mount),
@@ -84,14 +81,23 @@ class LocalBackend(LayeredBackend):
             "alias": frozen.world.workdir,
             "env": base.spec["env"] | {"HOME": here + "w", "TMPDIR": here + "w"} | frozen.world.env,
             "python": None,
-            "shell": shell,
         }
 
+    def shell(self, frozen: Frozen, upper: str) -> Mapping[str, str] | None:
+        """The paths of the copy that it was written in become those of this one."""
+        if frozen.shell is None:
+            return None
+        top = self._processes.state.mount
+        before, here = f"{top}/{frozen.shell['layer']}/", f"{top}/{upper}/"
+        return {name: text.replace(before, here) for name, text in frozen.shell.items()}
+
     def _stacks(self, base: Base, frozen: Frozen, upper: str | None) -> dict[str, Any]:
-        below = base.lowers[0].removesuffix("/u")
-        top = upper or (frozen.chain[-1] if frozen.chain else below)
-        prefix = frozen.world.workdir.rstrip("/")
-        return {"base": f"{below}/u", "top": f"{top}/u", "prefix": prefix}
+        below = f"{frozen.chain[-1]}/f" if frozen.chain else base.lowers[0]
+        return {
+            "base": base.lowers[0],
+            "top": f"{upper}/u" if upper else below,
+            "prefix": frozen.world.workdir.rstrip("/"),
+        }
 
     def report(self) -> BackendReport:
         """See the contract."""

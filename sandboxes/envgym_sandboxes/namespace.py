@@ -130,7 +130,7 @@ class NamespaceBackend(LayeredBackend):
             limits["data"] = resources.memory_bytes
         return base.spec | {
             "state": str(self._processes.state.mount),
-            "lowers": [*(f"{layer}/u" for layer in reversed(frozen.chain)), *base.lowers],
+            "lowers": [*(f"{layer}/f" for layer in reversed(frozen.chain)), *base.lowers],
             "upper": upper,
             "network": frozen.world.network,
             "limits": limits,
@@ -138,7 +138,6 @@ class NamespaceBackend(LayeredBackend):
             "gid": self._uid,
             "privileged": self._privileged,
             "workdir": frozen.world.workdir,
-            "shell": dict(frozen.shell) if frozen.shell else None,
         }
 
     def report(self) -> BackendReport:

@@ -23,7 +23,10 @@ from envgym_sandboxes.state import StateDirectory, reap
 __all__ = ["Processes"]
 
 _START_S = 60.0
-_BOOT = "import sys; sys.path.append(sys.argv.pop()); from envgym_sandboxes.zygote import main; main()"
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv.pop()); from envgym_sandboxes.zygote import main; "
+    "sys.path.pop(0); main()"
+)
 _PACKAGES = str(Path(__file__).resolve().parents[1])
 
 Described = tuple[str, dict[str, Any], str]
@@ -69,7 +72,7 @@ class Processes:
         settings = self._describe()[1] | {"owner": os.getpid(), "confined": self._confined}
         ours, theirs = _packet_pair()
         with theirs:
-            self.first = _spawn(settings | {"state": str(self._state.mount)}, theirs)
+            self.first = _spawn(settings | {"state": str(self._state.mount)}, theirs, self._state.log)
         return await self._answered(ZygoteClient(ours))
 
     async def _preloaded(self, preload: tuple[str, ...]) -> ZygoteClient:
@@ -87,7 +90,8 @@ class Processes:
         except (OSError, InfrastructureFailure, TimeoutError) as error:
             zygote.close()
             name, _settings, advice = self._describe()
-            raise SandboxUnavailable(f"the {name} backend cannot run here: {error}. {advice}") from error
+            told = self.state.log.read_text(errors="replace")[-1000:]
+            raise SandboxUnavailable(f"the {name} backend cannot run here: {error}. {advice} {told}") from error
         return zygote
 
     async def close(self) -> None:
@@ -108,20 +112,21 @@ def _packet_pair() -> tuple[socket.socket, socket.socket]:
     return pair
 
 
-def _spawn(settings: dict[str, Any], control: socket.socket) -> subprocess.Popen[bytes]:
+def _spawn(settings: dict[str, Any], control: socket.socket, log: Path) -> subprocess.Popen[bytes]:
     """Start the first zygote with a clean environment: the warm interpreter's hash seed is 0 and its clock UTC."""
     env = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC"}
     env |= {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}  # a fork keeps one thread only
     if path := os.environ.get("PYTHONPATH"):
         env["PYTHONPATH"] = path
-    return subprocess.Popen(
-        [sys.executable, "-s", "-P", "-B", "-c", _BOOT, json.dumps(settings), _PACKAGES],
-        stdin=control.fileno(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env=env,
-    )
+    with log.open("wb") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-s", "-P", "-B", "-c", _BOOT, json.dumps(settings), _PACKAGES],
+            stdin=control.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            cwd="/",
+            env=env,
+        )
 
 
 async def _ended(process: subprocess.Popen[bytes]) -> None:

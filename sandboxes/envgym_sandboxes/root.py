@@ -12,18 +12,13 @@ from typing import Any
 
 from envgym_sandboxes import seccomp, syscalls
 
-__all__ = ["INSIDE_ID", "NAMESPACES", "confine", "join_cgroups", "make_devices"]
+__all__ = ["EARLY_NAMESPACES", "INSIDE_ID", "confine", "make_devices", "prepare"]
 
 INSIDE_ID = 1000
 """The user and group that everything in a sandbox runs as, seen from the inside."""
 
-NAMESPACES = (
-    syscalls.CLONE_NEWNS
-    | syscalls.CLONE_NEWPID
-    | syscalls.CLONE_NEWIPC
-    | syscalls.CLONE_NEWUTS
-    | syscalls.CLONE_NEWCGROUP
-)
+EARLY_NAMESPACES = syscalls.CLONE_NEWPID | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS
+"""Those that a process can be cloned into before it is known what for; with CLONE_NEWNET, the slow part."""
 _NODES = ("null", "zero", "full", "random", "urandom", "tty")
 _OVERLAY = "index=off,metacopy=off,xino=off"
 
@@ -44,10 +39,15 @@ def make_devices(path: str) -> None:
         os.symlink(target, f"{path}/{name}")
 
 
-def join_cgroups(directories: list[str]) -> None:
-    """Move this process into its groups, which the host made."""
+def _join_cgroups(directories: list[str]) -> None:
+    """Move this process into its groups, which the host made.
+
+    Version 1 lets a single thread move itself (`tasks`) without the lock that makes a whole process wait for every
+    other fork and exit on the machine, milliseconds when it is busy.
+    """
     for directory in directories:
-        with open(f"{directory}/cgroup.procs", "w") as file:
+        single = f"{directory}/tasks"
+        with open(single if os.path.exists(single) else f"{directory}/cgroup.procs", "w") as file:
             file.write("0")
 
 
@@ -93,21 +93,28 @@ def _become_nobody(uid: int, gid: int, privileged: bool) -> None:
     syscalls.write_id_maps(INSIDE_ID, uid, gid)
 
 
-def confine(spec: dict[str, Any], keep: set[int]) -> None:
-    """Enter the sandbox that `spec` describes. Raises OSError; the caller must then exit."""
+def prepare(keep: set[int], network: bool) -> None:
+    """The part that needs no spec. Raises OSError."""
     syscalls.die_with_parent()
     syscalls.close_fds(keep | {0, 1, 2})
     os.setsid()
     os.umask(0o022)
-    _mount_root(spec)
-    if not spec["network"]:
+    if not network:
         syscalls.loopback_up()
     socket.sethostname("envgym")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def confine(spec: dict[str, Any]) -> None:
+    """Enter the sandbox that `spec` describes, after `prepare`. Raises OSError; the caller must then exit."""
+    _join_cgroups(spec["cgroups"])
+    # After joining, so that a sandbox's group is the root that it sees.
+    syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWCGROUP)
+    _mount_root(spec)
     _limit(spec["limits"])
     _become_nobody(spec["uid"], spec["gid"], spec["privileged"])
     syscalls.drop_capabilities()
     seccomp.install()
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     syscalls.die_with_parent()  # changing user cleared it
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)

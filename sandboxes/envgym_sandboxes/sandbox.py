@@ -60,6 +60,10 @@ class Engine(Protocol):
         """End an init; nothing writes to its layer afterwards."""
         ...
 
+    async def settle(self, started: Started) -> None:
+        """End an init that said its state, without waiting; its writable layer is a frozen one from then on."""
+        ...
+
     async def freeze(self, frozen: Frozen, upper: str) -> tuple[str, ...]:
         """The layers of a stopped sandbox with its writable one on top."""
         ...
@@ -104,6 +108,7 @@ class LayeredSandbox:
         self._frozen = frozen
         self._started: Started | None = None
         self._starting: asyncio.Task[Started] | None = None
+        self._ending: list[asyncio.Future[int]] = []
         self._touched = False
         self._closed = False
         self._dead: str | None = None
@@ -284,10 +289,11 @@ class LayeredSandbox:
         if not self._touched:
             return self._frozen
         try:
-            state, _body = await started.peer.ask({"op": "freeze"})
+            state, script = await started.peer.ask({"op": "freeze"})
         except SandboxDied:
             raise self._died(started) from None
-        shell = {"cwd": str(state["cwd"]), "script": str(state["script"]), "layer": started.upper}
+        shell = {"cwd": str(state["cwd"]), "layer": started.upper}
+        shell["script"] = script.decode("utf-8", "surrogateescape")
         if state["background"]:
             await started.peer.ask({"op": "pause"})
             try:
@@ -295,9 +301,10 @@ class LayeredSandbox:
             finally:
                 await started.peer.ask({"op": "resume"})
             return Frozen(self.world, (*self._frozen.chain, layer), shell, partial=True)
-        await self._engine.stop(started)
         self._started, self._touched = None, False
+        self._ending = [ended for ended in self._ending if not ended.done()] + [started.ended]
         try:
+            await self._engine.settle(started)
             self._frozen = Frozen(self.world, await self._engine.freeze(self._frozen, started.upper), shell)
         except BaseException as error:
             self._dead = f"its layers could not be frozen: {error}"
@@ -329,6 +336,8 @@ class LayeredSandbox:
             if self._started is not None:
                 upper = self._started.upper
                 await self._engine.stop(self._started)
+            for ended in self._ending:
+                await ended
             await self._engine.discard(self, self._frozen.chain, upper)
 
     async def __aenter__(self) -> Self:

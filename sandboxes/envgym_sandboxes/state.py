@@ -51,6 +51,7 @@ class StateDirectory:
         self.path = root / self.name
         self.path.mkdir(mode=0o700)
         (self.path / "owner.json").write_text(json.dumps({"cgroups": cgroup_parents}))
+        self.log = self.path / "zygote.log"
         self.mount = self.path / "layers"
         self.mount.mkdir()
 

@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from envgym_sandboxes import init, jobs, protocol, root, syscalls
@@ -26,6 +27,7 @@ from envgym_sandboxes.command import kill_all, live_processes
 __all__ = ["main"]
 
 _TMPFS = syscalls.MS_NOSUID | syscalls.MS_NODEV
+_SPARES = 2  # a fork starts two: the child, and the parent above its frozen layer
 _LEAST = 1 << 20  # a full sandbox can still be looked at
 
 
@@ -91,6 +93,14 @@ def _move_python(alias: str, top: str) -> None:
     sys.path_importer_cache.clear()
 
 
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """A process that waits to become an init."""
+
+    pid: int
+    sock: socket.socket
+
+
 class Zygote:
     """Serves one owner's requests until the owner ends."""
 
@@ -99,6 +109,7 @@ class Zygote:
         self.settings = settings
         self.owner = owner
         self.children: dict[int, str] = {}
+        self.spares: list[Spare] = []
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def say(self, head: protocol.Head) -> None:
@@ -113,7 +124,11 @@ class Zygote:
         for fd in (self.control.fileno(), self.owner, self.wake_r):
             poller.register(fd, select.POLLIN)
         while True:
-            ready = {fd for fd, _event in poller.poll()}
+            wanting = self.settings["confined"] and len(self.spares) < _SPARES
+            ready = {fd for fd, _event in poller.poll(0 if wanting else None)}
+            if not ready:  # nothing to do: the time to prepare
+                self.spares.append(self.make_spare(network=False))
+                continue
             if self.wake_r in ready:
                 os.read(self.wake_r, 4096)
                 self.reap()
@@ -135,6 +150,7 @@ class Zygote:
                 return
             if pid == 0:
                 return
+            self.spares = [spare for spare in self.spares if spare.pid != pid]
             name = self.children.pop(pid, None)
             if name is not None:
                 self.say({"event": "exit", "sandbox": name, "status": os.waitstatus_to_exitcode(status)})
@@ -162,7 +178,7 @@ class Zygote:
             used = sum(_used(layer) for layer in head["after"])
             size = max(_LEAST, head["size"] - used)
             syscalls.mount("envgym", name, "tmpfs", _TMPFS, f"mode=0755,size={size}")
-        for part in ("u", "w"):
+        for part in ("u", "w", "f"):
             os.mkdir(f"{name}/{part}", 0o755)
             os.chown(f"{name}/{part}", self.settings["uid"], self.settings["gid"])
 
@@ -207,16 +223,45 @@ class Zygote:
         _run_job(head, socket.socket(fileno=fds[0]))
 
     def do_start(self, head: protocol.Head, fds: list[int]) -> int:
-        """Fork the first process of a sandbox."""
+        """Start the first process of a sandbox."""
         spec = head["spec"]
         if head["fresh"]:
             self.do_layer({"name": spec["upper"], "size": head["size"], "after": head["after"]}, [])
-        flags = root.NAMESPACES | (0 if spec["network"] else syscalls.CLONE_NEWNET)
-        pid = syscalls.clone(flags) if self.settings["confined"] else os.fork()
-        if pid:
-            self.children[pid] = head["sandbox"]
-            return pid
-        _run_init(spec, fds[0], self.settings["confined"])
+        if self.settings["confined"]:
+            spare = self.spares.pop(0) if self.spares and not spec["network"] else self.make_spare(spec["network"])
+            pid = spare.pid
+            with spare.sock:
+                socket.send_fds(spare.sock, [protocol.encode(spec)], fds[:1])
+        else:
+            pid = os.fork()
+            if pid == 0:
+                self._leave(keep=set(fds))
+                _run_init(spec, fds[0], init.stay)
+        self.children[pid] = head["sandbox"]
+        return pid
+
+    def make_spare(self, network: bool) -> "Spare":
+        """A process in namespaces of its own that waits for its spec: most of a start's time, spent beforehand."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = syscalls.clone(root.EARLY_NAMESPACES | (0 if network else syscalls.CLONE_NEWNET))
+        if pid == 0:
+            _wait_for_spec(theirs, network)
+        theirs.close()
+        return Spare(pid, ours)
+
+    def do_settle(self, head: protocol.Head, _fds: list[int]) -> None:
+        """End a sandbox whose init promised to do nothing more, and make its upper directory a frozen one.
+
+        Nothing of it runs any more once it is killed; that its mounts are gone takes milliseconds longer. So its
+        files move to a directory that no overlay has as its upper: the kernel would warn of one that is.
+        """
+        self.do_kill(head, [])
+        name = head["sandbox"]
+        info = os.stat(f"{name}/u")
+        for entry in os.listdir(f"{name}/u"):
+            os.rename(f"{name}/u/{entry}", f"{name}/f/{entry}")
+        os.chown(f"{name}/f", info.st_uid, info.st_gid)
+        os.chmod(f"{name}/f", info.st_mode & 0o7777)
 
     def do_kill(self, head: protocol.Head, _fds: list[int]) -> bool:
         """End a sandbox. Safe against pid reuse: only this process can reap its children."""
@@ -236,6 +281,7 @@ class Zygote:
         """In a fork: let go of what belongs to the parent."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(1, 2)
         syscalls.close_fds(keep | {0, 1, 2, self.owner})
 
 
@@ -249,16 +295,24 @@ def _run_job(head: protocol.Head, sock: socket.socket) -> NoReturn:
     os._exit(0)
 
 
-def _run_init(spec: dict[str, Any], fd: int, confined: bool) -> NoReturn:
-    """The child's whole life; it never returns into the zygote's stack."""
-    sock = socket.socket(fileno=fd)
+def _wait_for_spec(sock: socket.socket, network: bool) -> NoReturn:
+    """A spare's whole life."""
     try:
         signal.set_wakeup_fd(-1)
-        if confined:
-            root.join_cgroups(spec["cgroups"])
-            root.confine(spec, {fd})
-        else:
-            init.stay(spec, {fd})
+        os.dup2(1, 2)
+        root.prepare({sock.fileno()}, network)
+        spec, _body, fds = protocol.receive(sock)
+        sock.close()
+    except BaseException:
+        os._exit(70)  # the owner sees its stream end
+    _run_init(spec, fds[0], root.confine)
+
+
+def _run_init(spec: dict[str, Any], fd: int, enter: Callable[[dict[str, Any]], None]) -> NoReturn:
+    """An init's whole life; it never returns into the zygote's stack."""
+    sock = socket.socket(fileno=fd)
+    try:
+        enter(spec)
         init.serve(sock, spec)
     except BaseException as error:
         try:
@@ -291,7 +345,7 @@ def main() -> None:
     control = socket.socket(fileno=os.dup(0))
     os.set_inheritable(control.fileno(), False)
     null = os.open("/dev/null", os.O_RDWR)
-    for fd in (0, 1, 2):
+    for fd in (0, 1):  # errors go to the owner's log, but nothing of a fork does
         os.dup2(null, fd)
     os.setsid()
     owner = os.pidfd_open(settings["owner"])
