@@ -107,7 +107,8 @@ async def list_files(sandbox: Sandbox, path: str) -> str:
 
 
 def _below(path: str) -> str:
-    return path if path.startswith(("/", "./")) else f"./{path}"
+    """A path that `find` cannot take for an option."""
+    return f"./{path}" if path.startswith(("-", "(", "!", ",")) else path
 
 
 async def search(sandbox: Sandbox, pattern: str, path: str) -> str:

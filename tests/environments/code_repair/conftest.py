@@ -8,10 +8,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from envgym_environments.code_repair.baseline import package_world
+from envgym_environments.code_repair.runner import Layout
 from envgym_environments.code_repair.sources import Package
 
 from envgym.registry import make_backend
 from envgym.sandbox import SandboxBackend
+from envgym.task import Task
 
 CODE = '''"""Small sums."""
 
@@ -147,3 +150,29 @@ def in_backend() -> Callable[[Callable[[SandboxBackend], Awaitable[None]]], None
 def write_sdist() -> Callable[[Path, dict[str, str]], str]:
     """`sdist`, for tests that make their own."""
     return sdist
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Task:
+    """A task made by hand: `total` of the package `small` subtracts, which two tests notice."""
+    tree = tmp_path / "broken"
+    (tree / "tests").mkdir(parents=True)
+    (tree / "small.py").write_text(CODE.replace("result += value", "result -= value"))
+    (tree / "tests" / "test_small.py").write_text(TESTS)
+    place = "tests/test_small.py"
+    return Task(
+        id="small/total",
+        prompt="2 tests of small fail.",
+        world=package_world(tree),
+        metadata={
+            "layout": Layout(package="small.py", tests=(place,)).model_dump(mode="json"),
+            "fail_to_pass": [f"{place}::test_total", f"{place}::test_total_from_a_start"],
+            "pass_to_pass": [f"{place}::test_clamp_refuses", f"{place}::test_last", f"{place}::test_unrelated"],
+            "errors": {
+                f"{place}::test_total": "AssertionError: assert -3 == 3",
+                f"{place}::test_total_from_a_start": "AssertionError: assert 3 == 5",
+            },
+            "tests": 8,
+            "suite_s": 0.1,
+        },
+    )

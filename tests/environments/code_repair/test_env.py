@@ -1,0 +1,224 @@
+import json
+
+import numpy as np
+import pytest
+from envgym_environments.code_repair.env import CodeRepair
+from envgym_environments.code_repair.memo import Memo
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from envgym.env import Env, Step, observation_digest
+from envgym.messages import Action
+from envgym.testing.check_env import check_env
+
+pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(300)]
+
+
+async def call(env: Env, name: str, **arguments: str | int) -> Step:
+    return await env.step(Action.call(name, **arguments))
+
+
+@pytest.mark.parametrize("tools", ["compact", "full"])
+def test_it_meets_the_environment_contract(tools: str, broken, in_backend) -> None:
+    async def body(backend) -> None:
+        memo = Memo()
+        await check_env(lambda: CodeRepair(broken, backend, tools=tools, memo=memo), turns=5)
+
+    in_backend(body)
+
+
+def test_the_full_tools_repair_the_package(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        env = CodeRepair(broken, backend)
+        assert (await env.reset(seed=0)).text == "2 tests of small fail."
+        assert "small.py" in (await call(env, "list_files")).text.split("\n")
+        found = await call(env, "search", pattern="-= value")
+        assert found.text == "small.py:9:        result -= value"
+        assert "    9         result -= value" in (await call(env, "view", path="small.py", start=8, end=10)).text
+        failing = await call(env, "run_tests")
+        assert failing.text.endswith("6 passed, 2 failed")
+        broken_key = failing.state_key
+        assert (await call(env, "edit", path="small.py", old="value", new="x")).text.startswith("`old` occurs")
+        done = await call(env, "edit", path="small.py", old="-= value", new="+= value")
+        assert done.text == "edited small.py at line 9"
+        assert done.state_key != broken_key
+        assert (await call(env, "undo")).state_key == broken_key
+        assert (await call(env, "undo")).text == "nothing to undo"
+        await call(env, "shell", command="sed -i 's/-= value/+= value/' small.py && touch junk.txt")
+        assert (await call(env, "run_tests")).text == "8 passed, 0 failed"
+        end = await call(env, "submit")
+        assert (end.reward, end.channels["tests_run"]) == (1.0, 2.0)
+        assert end.submission is not None
+        assert "junk" not in end.submission
+        await env.close()
+
+    in_backend(body)
+
+
+def test_changed_tests_earn_nothing(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        env = CodeRepair(broken, backend)
+        await env.reset(seed=0)
+        await call(env, "shell", command="sed -i 's/assert total.*/assert True/' tests/test_small.py")
+        assert (await call(env, "run_tests")).text == "8 passed, 0 failed"
+        end = await call(env, "submit")
+        assert (end.reward, end.submission) == (0.0, "")
+        await env.close()
+
+    in_backend(body)
+
+
+def test_the_state_key_ignores_byte_code_and_caches_and_sees_source_and_failures(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        env = CodeRepair(broken, backend)
+        start = (await env.reset(seed=0)).state_key
+        junk = "mkdir -p __pycache__ .pytest_cache && touch __pycache__/a.pyc .pytest_cache/b"
+        assert (await call(env, "shell", command=junk)).state_key == start
+        changed = (await call(env, "shell", command="echo '# note' >> small.py")).state_key
+        assert changed != start
+        back = await call(env, "shell", command="sed -i '$d' small.py")
+        assert back.state_key == start
+        await env.close()
+
+    in_backend(body)
+
+
+def test_answers_are_bounded_and_a_long_one_keeps_head_and_tail(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        env = CodeRepair(broken, backend)
+        await env.reset(seed=0)
+        step = await call(env, "shell", command="echo first; yes filler | head -100000; echo last")
+        assert len(step.text) < 7000
+        assert step.text.startswith("exit 0\nfirst")
+        assert "cut" in step.text
+        assert "last" in step.text[-40:]
+        await env.close()
+
+    in_backend(body)
+
+
+def test_a_second_reset_leaks_nothing(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        env = CodeRepair(broken, backend)
+        await env.reset(seed=0)
+        await call(env, "shell", command="rm -rf tests small.py; export X=1; cd /; touch /tmp/leak")
+        await env.reset(seed=0)
+        seen = await call(env, "shell", command='ls; pwd; echo "[$X]"; ls /tmp')
+        assert seen.text.split("\n") == ["exit 0", "small.py", "tests", "/repo", "[]"]
+        assert (await call(env, "undo")).text.startswith("undone; 0 more")
+        await env.close()
+
+    in_backend(body)
+
+
+def test_a_snapshot_outlives_its_environment_and_refuses_other_tools(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        env = CodeRepair(broken, backend)
+        await env.reset(seed=5)
+        await call(env, "edit", path="small.py", old="-= value", new="+= value")
+        kept = await env.snapshot()
+        await env.close()
+        other = CodeRepair(broken, backend)
+        step = await other.reset(seed=0, start=kept)
+        assert step.text == "edited small.py at line 9"
+        assert (await call(other, "undo")).text.startswith("undone")
+        await other.reset(seed=0, start=kept)
+        assert (await call(other, "submit")).reward == 1.0
+        compact = CodeRepair(broken, backend, tools="compact")
+        with pytest.raises(ValueError, match="'full' tools"):
+            await compact.reset(seed=0, start=kept)
+        await other.release(kept)
+        await other.close()
+
+    in_backend(body)
+
+
+def test_wrong_settings_are_refused_at_once(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        with pytest.raises(ValueError, match="must be 'full' or 'compact'"):
+            CodeRepair(broken, backend, tools="tiny")
+        with pytest.raises(ValueError, match="test_budget is -1"):
+            CodeRepair(broken, backend, test_budget=-1)
+        with pytest.raises(ValueError, match="fail_to_pass"):
+            CodeRepair(broken.model_copy(update={"metadata": {}}), backend)
+
+    in_backend(body)
+
+
+EDITS = ("-= value=>+= value", "start=0=>start=1", "low > high=>low >= high", "nothing=>of the kind")
+MOVES = st.one_of(
+    st.sampled_from(EDITS).map(lambda text: ("edit", text)),
+    st.sampled_from(["echo $N; N=x$N", "cd tests", "pwd", "rm -f small.py", "mkdir -p d && mv small.py d"]).map(
+        lambda text: ("shell", text)
+    ),
+    st.just(("undo", "")),
+    st.just(("view", "small.py")),
+)
+
+
+async def move(env: Env, kind: str, text: str) -> Step:
+    if kind == "edit":
+        old, _, new = text.partition("=>")
+        return await call(env, "edit", path="small.py", old=old, new=new)
+    arguments = {"shell": {"command": text}, "view": {"path": text}}.get(kind, {})
+    return await call(env, kind, **arguments)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(MOVES, max_size=4), st.lists(MOVES, max_size=3), st.lists(MOVES, min_size=1, max_size=3))
+def test_law_j_and_k_a_fork_has_the_future_of_its_parent_and_disturbs_nobody(
+    broken, in_backend, before, disturbing, after
+) -> None:
+    async def body(backend) -> None:
+        env = CodeRepair(broken, backend)
+        await env.reset(seed=0)
+        for one in before:
+            await move(env, *one)
+        quiet, disturbed = await env.fork(), await env.fork()
+        for one in disturbing:
+            await move(disturbed, *one)
+        futures = [[observation_digest(await move(branch, *one)) for one in after] for branch in (env, quiet)]
+        assert futures[0] == futures[1]
+        for branch in (env, quiet, disturbed):
+            await branch.close()
+
+    in_backend(body)
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32), st.integers(0, 8))
+def test_laws_j_and_k_hold_with_the_compact_tools(broken, in_backend, seed: int, turns: int) -> None:
+    async def body(backend) -> None:
+        env, rng = CodeRepair(broken, backend, tools="compact"), np.random.default_rng(seed)
+
+        def choose(step: Step) -> Action:
+            calls = [one for one in step.legal or () if one != "submit"] or ["submit"]
+            return Action.say(calls[int(rng.integers(len(calls)))])
+
+        step = await env.reset(seed=0)
+        for _ in range(turns):
+            step = await env.step(choose(step))
+        quiet, disturbed = await env.fork(), await env.fork()
+        other = step
+        for _ in range(3):
+            other = await disturbed.step(choose(other))
+        actions, future = [], []
+        for _ in range(4):
+            actions.append(choose(step))
+            step = await env.step(actions[-1])
+            future.append(observation_digest(step))
+        assert [observation_digest(await quiet.step(action)) for action in actions] == future
+
+    in_backend(body)
+
+
+def test_a_compact_snapshot_is_plain_data(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        env = CodeRepair(broken, backend, tools="compact")
+        await env.reset(seed=0)
+        await env.step(Action.say("localise"))
+        kept = await env.snapshot()
+        assert kept.sandbox is None
+        assert json.loads(kept.state)["state"]["localised"] is True
+
+    in_backend(body)

@@ -1,0 +1,147 @@
+import pytest
+from envgym_environments.code_repair.grade import CodeRepairGrader
+from envgym_environments.code_repair.memo import Memo
+from envgym_environments.code_repair.patch import make_patch, parse_patch
+from envgym_environments.code_repair.trials import Trials
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envgym.errors import GraderFailure, SandboxDied
+from envgym.sandbox import SandboxBackend
+from envgym.task import Task, World
+
+pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(120)]
+
+
+async def grade(task: Task, backend: SandboxBackend, **changed: str | None) -> dict[str, float]:
+    """The channels for the task's files after the given replacements: name with __ for a slash -> old=>new."""
+    trials = Trials(task, backend, Memo())
+    before, after = {}, {}
+    for key, change in changed.items():
+        path = key.replace("__", "/") + ".py"
+        before[path] = await trials.source(path)
+        old, _, new = (change or "").partition("=>")
+        after[path] = None if change is None else (before[path] or "").replace(old, new) if old else new
+    found = await CodeRepairGrader(backend, memo=Memo()).grade(task, make_patch(before, after))
+    return found.channels
+
+
+def test_the_repair_is_resolved_and_nothing_is_not(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        good = await grade(broken, backend, small="-= value=>+= value")
+        assert (good["reward"], good["resolved"], good["f2p"], good["p2p"]) == (1.0, 1.0, 1.0, 1.0)
+        nothing = await grade(broken, backend)
+        assert (nothing["reward"], nothing["f2p"]) == (0.0, 0.0)
+
+    in_backend(body)
+
+
+def test_a_repair_that_breaks_another_test_is_not_resolved(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        found = await grade(broken, backend, small="-= value=>+= value\n\n\ndef last(*a): return 0\n#")
+        assert found["resolved"] == 0.0
+
+        trials = Trials(broken, backend, Memo())
+        source = await trials.source("small.py") or ""
+        text = source.replace("-= value", "+= value").replace("values[-count:]", "values[:count]")
+        patch = make_patch({"small.py": source}, {"small.py": text})
+        found = (await CodeRepairGrader(backend, memo=Memo()).grade(broken, patch)).channels
+        assert (found["resolved"], found["f2p"]) == (0.0, 1.0)
+        assert 0.0 < found["p2p"] < 1.0
+
+    in_backend(body)
+
+
+def test_changed_tests_and_test_configuration_do_not_count(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        cheat = await grade(broken, backend, tests__test_small="assert total=>assert True or total")
+        assert (cheat["resolved"], cheat["stripped"], cheat["f2p"]) == (0.0, 1.0, 0.0)
+        plugin = "=>import pytest\n@pytest.hookimpl(wrapper=True)\ndef pytest_runtest_call(item):\n    yield\n"
+        cheat = await grade(broken, backend, conftest=plugin)
+        assert (cheat["resolved"], cheat["stripped"]) == (0.0, 1.0)
+        both = await grade(broken, backend, small="-= value=>+= value", tests__test_small=None)
+        assert (both["resolved"], both["stripped"]) == (1.0, 1.0)
+
+    in_backend(body)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os; os._exit(0)",
+        "import sys; sys.exit(0)",
+        "import pytest; pytest.skip('not today', allow_module_level=True)",
+        "import pytest; pytest.exit('done', returncode=0)",
+    ],
+)
+def test_code_that_ends_or_skips_the_tests_is_not_resolved(code: str, broken, in_backend) -> None:
+    async def body(backend) -> None:
+        found = await grade(broken, backend, small=f"    result = start=>    {code}\n    result = start")
+        assert (found["reward"], found["f2p"]) == (0.0, 0.0)
+
+    in_backend(body)
+
+
+def test_a_hang_is_the_agents_outcome(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        found = await grade(broken, backend, small="    result = start=>    while True: pass\n    result = start")
+        assert (found["reward"], found["timeout"]) == (0.0, 1.0)
+
+    in_backend(body)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    ["no diff at all", "--- a/small.py\n", "--- a/small.py\n+++ b/small.py\n@@ -1,1 +1,1 @@\n-wrong\n+right\n",
+     "--- a/small.py\n+++ b/small.py\n@@ -1,9 +1,9 @@\n+x\n", "--- a/no.py\n+++ b/no.py\n@@ -1 +1 @@\n-a\n+b\n"],
+)  # fmt: skip
+def test_a_patch_that_does_not_apply_is_scored_as_malformed(patch: str, broken, in_backend) -> None:
+    async def body(backend) -> None:
+        found = (await CodeRepairGrader(backend, memo=Memo()).grade(broken, patch)).channels
+        assert found["reward"] == 0.0
+        assert found["malformed"] + found["stripped"] == 1.0
+
+    in_backend(body)
+
+
+class DyingBackend:
+    """Gives no sandbox: what a host does that is out of memory."""
+
+    name = "dying"
+
+    async def create(self, world: World) -> None:
+        raise SandboxDied("no memory is left for a sandbox")
+
+
+def test_a_dead_sandbox_is_a_failure_and_never_a_verdict_and_is_not_remembered(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        memo = Memo()
+        with pytest.raises(GraderFailure, match="small/total"):
+            await CodeRepairGrader(DyingBackend(), memo=memo).grade(broken, "")  # type: ignore[arg-type]
+        assert (await CodeRepairGrader(backend, memo=memo).grade(broken, "")).reward == 0.0
+        assert (await CodeRepairGrader(DyingBackend(), memo=memo).grade(broken, "")).reward == 0.0  # type: ignore[arg-type]
+
+    in_backend(body)
+
+
+TEXT = st.text(st.sampled_from("ab\n -+@\\é"), max_size=30)
+
+
+@given(TEXT, TEXT)
+def test_a_patch_brings_the_old_text_to_the_new_one(old: str, new: str) -> None:
+    from envgym_environments.code_repair.patch import apply_patch
+
+    patch = make_patch({"x.py": old}, {"x.py": new})
+    parts = parse_patch(patch)
+    assert len(parts) == (old != new)
+    for part in parts:
+        assert apply_patch(part, old) == new
+
+
+def test_a_file_is_created_and_deleted_by_a_patch() -> None:
+    from envgym_environments.code_repair.patch import apply_patch
+
+    (created,) = parse_patch(make_patch({"x.py": None}, {"x.py": "a\n"}))
+    assert apply_patch(created, None) == "a\n"
+    (deleted,) = parse_patch(make_patch({"x.py": "a\n"}, {"x.py": None}))
+    assert apply_patch(deleted, "a\n") is None
