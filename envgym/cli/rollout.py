@@ -153,7 +153,7 @@ async def _collect(plan: Plan, out: Path | None) -> dict[str, Any]:
             if writer is not None:
                 writer.append(episode)
             if episode.failure is not None:
-                failures[episode.failure.boundary, episode.failure.kind, episode.failure.message[:100]] += 1
+                failures[episode.failure.boundary, episode.failure.kind, episode.failure.message[:300]] += 1
             else:
                 stops[str(episode.stop)] += 1
                 rewards += [] if episode.reward is None else [episode.reward]

@@ -25,6 +25,7 @@ from envgym.tools import compact
 __all__ = ["show_command", "visible"]
 
 _SHORT = 600
+_UNBOUNDED = 400  # columns where no terminal bounds them
 
 
 def show_command(
@@ -35,7 +36,7 @@ def show_command(
     as_json: Annotated[bool, typer.Option("--json", help="The stored records as JSON, one per line.")] = False,
 ) -> None:
     """Look at stored episodes: a list, one episode as a tree of turns, or one turn with its tokens."""
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _UNBOUNDED)
     if episode is None:
         if turn is not None:
             raise ValueError("--turn needs --episode")
@@ -83,7 +84,7 @@ def _list(file: Path, limit: int, as_json: bool, console: Console) -> None:
         indent = "  " * episode.id.count("/") if episode.parent else ""
         table.add_row(
             str(number), Text(indent + visible(episode.id)), Text(visible(episode.task_id)), str(facts["turns"]),
-            str(facts["sampled_tokens"]), _number(facts["reward"]), Text(visible(facts["ended"], 80)),
+            str(facts["sampled_tokens"]), _number(facts["reward"]), Text(visible(facts["ended"], 160)),
         )  # fmt: skip
     console.print(table)
     if more:

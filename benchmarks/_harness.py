@@ -1,0 +1,112 @@
+"""What all benchmarks share: the machine's facts, medians, one table, one JSON file.
+
+A row compares our figure with one measured in the same run (a floor or a peer); the bar bounds the figure or the
+ratio. A quick run has the same shape and fewer repeats; its figures are for seeing that it works.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+__all__ = ["Row", "facts", "finish", "median_of", "options"]
+
+_PACKAGES = ("envgym", "gymnasium", "numpy", "pydantic", "torch", "transformers", "pyarrow")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One comparison: ours against a reference, in `unit`; `bar` bounds the ratio, or ours where `absolute`."""
+
+    name: str
+    ours: float
+    reference: float
+    reference_name: str
+    unit: str
+    bar: float | None = None
+    absolute: bool = False
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.reference if self.reference else float("inf")
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bar is met; None where there is none."""
+        if self.bar is None:
+            return None
+        return (self.ours if self.absolute else self.ratio) <= self.bar
+
+
+def options(doc: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of every benchmark: --quick and --json FILE."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few repeats: to see that it runs, not to compare")
+    parser.add_argument("--json", type=Path, help="write the result to this file")
+    return parser.parse_args(arguments)
+
+
+def median_of(repeats: int, measure: Callable[[], float]) -> float:
+    """The median of `repeats` measurements after one that does not count."""
+    measure()
+    return statistics.median(measure() for _ in range(repeats))
+
+
+def facts() -> dict[str, object]:
+    """What a figure depends on: machine, versions, load, date."""
+    model = platform.processor() or platform.machine()
+    if os.path.exists("/proc/cpuinfo"):
+        names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        model = names[0].partition(":")[2].strip() if names else model
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": versions,
+        "load": [round(value, 2) for value in os.getloadavg()],
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def finish(name: str, rows: Sequence[Row], given: argparse.Namespace, **notes: object) -> None:
+    """Print the table and write the JSON file, if one is wanted."""
+    width = max(len(row.name) for row in rows)
+    other = max(len(row.reference_name) for row in rows)
+    print(f"{'':{width}}  {'ours':>10}  {'reference':>10}  {'':{other}}  {'ratio':>8}  bar")
+    for row in rows:
+        bar = (
+            ""
+            if row.bar is None
+            else f"{'' if row.absolute else 'ratio '}<= {row.bar:g}{'' if row.met else '  MISSED'}"
+        )
+        print(
+            f"{row.name:{width}}  {row.ours:10.4g}  {row.reference:10.4g}  {row.reference_name:{other}}  "
+            f"{row.ratio:8.3g}  {bar}  [{row.unit}]"
+        )
+    result = {
+        "benchmark": name,
+        "quick": given.quick,
+        "met": all(row.met is not False for row in rows),
+        "rows": [asdict(row) | {"ratio": row.ratio, "met": row.met} for row in rows],
+        "machine": facts(),
+        **notes,
+    }
+    if given.json:
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        given.json.write_text(json.dumps(result, indent=1) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,131 @@
+"""What one recorded step costs in process: typed step, tokens, episode; the bar is 10 microseconds.
+
+The game is nearly free, so what is measured is ours: act, step, deadlines, fault boundaries, the typed turn with 24
+prompt and 8 sampled tokens, the finished and checked episode. In the same run: the same loop in bare Python that
+records nothing, and a Gymnasium environment's step that records nothing. Nothing here waits, so processor time is
+measured: other processes on the machine change it little.
+"""
+
+import asyncio
+import time
+
+import gymnasium
+from _harness import Row, finish, median_of, options
+
+from envgym import Action, Completion, Job, Message, Reply, Rollout, Step, StopReason, Task, VersionRun, stream
+
+TURNS, PROMPT, SAMPLED = 10, 24, 8
+BAR_US = 10.0
+SEEN = (Message(role="user", content="higher"),)
+
+
+class Game:
+    """Counts to `TURNS`."""
+
+    tools = ()
+    task = Task(id="count", prompt="")
+
+    async def reset(self, *, seed, start=None):
+        self.turn = 0
+        return Step(SEEN)
+
+    async def step(self, action):
+        self.turn += 1
+        return Step(SEEN, reward=0.0, stop=StopReason.GOAL if self.turn == TURNS else None, state_key="s")
+
+    async def close(self):
+        return
+
+
+class Speaker:
+    """Says what was sampled before: sampling is the model's cost, not the loop's."""
+
+    name = "agent"
+    action = Action.say("7")
+    completion = Completion(tuple(range(SAMPLED)), (-1.0,) * SAMPLED, (VersionRun(0, 1),), "stop")
+    prompt = tuple(range(PROMPT))
+
+    def __init__(self):
+        self.position = 0
+
+    async def act(self, step):
+        position, self.position = self.position, self.position + PROMPT + SAMPLED
+        return Reply(self.action, self.prompt, self.completion, 0, position)
+
+    async def close(self):
+        return
+
+
+class GymGame(gymnasium.Env):
+    """The same game with Gymnasium's interface."""
+
+    observation_space = gymnasium.spaces.Discrete(3)
+    action_space = gymnasium.spaces.Discrete(10)
+
+    def reset(self, *, seed=None, options=None):
+        self.turn = 0
+        return 1, {}
+
+    def step(self, action):
+        self.turn += 1
+        return 1, 0.0, self.turn == TURNS, False, {}
+
+
+def ours(episodes):
+    rollout = Rollout()
+
+    async def make():
+        return Game()
+
+    async def run():
+        jobs = (Job(make, lambda env: Speaker(), "count", n, str(n), rollout) for n in range(episodes))
+        return [episode async for episode in stream(jobs, concurrency=64)]
+
+    started = time.process_time()
+    done = asyncio.run(run())
+    wall = time.process_time() - started
+    assert sum(len(episode.turns) for episode in done) == episodes * TURNS
+    return wall / (episodes * TURNS) * 1e6
+
+
+def bare(episodes):
+    async def run():
+        for _ in range(episodes):
+            game, speaker = Game(), Speaker()
+            step = await game.reset(seed=0)
+            while step.stop is None:
+                step = await game.step((await speaker.act(step)).action)
+
+    started = time.process_time()
+    asyncio.run(run())
+    return (time.process_time() - started) / (episodes * TURNS) * 1e6
+
+
+def gym(episodes):
+    gymnasium.register("bench/Count-v0", GymGame, disable_env_checker=True, order_enforce=True)
+    env = gymnasium.make("bench/Count-v0")
+    started = time.process_time()
+    for _ in range(episodes):
+        env.reset()
+        done = False
+        while not done:
+            _, _, done, _, _ = env.step(1)
+    wall = time.process_time() - started
+    gymnasium.registry.pop("bench/Count-v0")
+    return wall / (episodes * TURNS) * 1e6
+
+
+def main(arguments=None):
+    given = options(__doc__, arguments)
+    repeats, episodes = (1, 200) if given.quick else (9, 2000)
+    recorded = median_of(repeats, lambda: ours(episodes))
+    loop, step = median_of(repeats, lambda: bare(episodes)), median_of(repeats, lambda: gym(episodes))
+    rows = [
+        Row("recorded step", recorded, loop, "bare typed loop, unrecorded", "us", BAR_US, absolute=True),
+        Row("recorded step", recorded, step, "Gymnasium step, unrecorded", "us"),
+    ]
+    finish("rollout_step", rows, given, turns=TURNS, prompt_tokens=PROMPT, sampled_tokens=SAMPLED)
+
+
+if __name__ == "__main__":
+    main()

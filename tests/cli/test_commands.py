@@ -1,0 +1,151 @@
+"""Each command does what its help says, on real environments, backends and files."""
+
+import json
+
+import pytest
+
+from envgym import EpisodeWriter, Task, read_episodes
+from envgym.cli.show import visible
+from envgym.registry import names
+
+
+def test_list_says_what_there_is_and_what_is_missing(envgym, memory):
+    rows = json.loads(envgym("list", "--json").out)
+    found = {(row["group"], row["name"]): row for row in rows}
+    assert found["environments", "guess"]["description"]
+    assert found["environments", "code-repair"]["sandbox"] is True
+    assert found["environments", "memory"]["gymnasium_id"] == "envgym/Memory-v0"
+    assert found["sandboxes", "namespace"]["missing"] == ""
+    assert {"random", "expert"} <= {name for group, name in found if group == "agents"}
+    assert all(row["description"] or row["missing"] for row in rows), rows
+    text = envgym("list").out
+    assert all(name in text for name in names("environments"))
+
+
+def test_list_survives_a_package_that_cannot_be_imported(envgym, tmp_path, monkeypatch):
+    place = tmp_path / "broken-1.0.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (place / "entry_points.txt").write_text(
+        "[envgym.environments]\nbroken = no_such_package_anywhere:SPEC\n[envgym.agents]\nbroken = json:nothing\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    ran = envgym("list")
+    assert ran.code == 0
+    assert ran.out.count("cannot be imported") == 2
+    assert "no_such_package_anywhere" in ran.out
+    assert envgym("rollout", "broken").code == 1
+
+
+def test_doctor_reports_host_backends_and_extras(envgym):
+    ran = envgym("doctor", "--json")
+    found = json.loads(ran.out)
+    assert {"python", "cores", "memory", "tmpfs", "cgroups"} <= set(found["host"])
+    reports = {report["backend"]: report for report in found["backends"]}
+    assert set(reports) == set(names("sandboxes"))
+    assert ran.code == (0 if reports["namespace"]["works"] else 1)
+    assert found["auto"] == ("namespace" if reports["namespace"]["works"] else None)
+    assert set(found["extras"]) == {"code", "train", "endpoint", "dev"}
+    text = envgym("doctor").out
+    assert "auto" in text
+    assert found["why"] in text
+
+
+def test_rollout_collects_what_show_shows(envgym, memory, tmp_path):
+    out = tmp_path / "runs" / "memory.episodes"
+    ran = envgym("rollout", "memory", "--agent", "player", "-n", "6", "--turns", "5", "--out", str(out), "--json")
+    summary = json.loads(ran.out)
+    assert ran.code == 0
+    assert summary["episodes"] == 6
+    assert summary["failures"] == []
+    episodes = list(read_episodes(out))
+    assert len({episode.id for episode in episodes}) == 6
+    assert sum(len(episode.turns) for episode in episodes) == summary["turns"]
+    listed = envgym("show", str(out)).out
+    assert all(episode.id in listed for episode in episodes)
+    assert len(envgym("show", str(out), "--limit", "2").out.splitlines()) == 4
+    facts = [json.loads(line) for line in envgym("show", str(out), "--json").out.splitlines()]
+    assert [row["id"] for row in facts] == [episode.id for episode in episodes]
+    tree = envgym("show", str(out), "--episode", episodes[3].id).out
+    assert tree == envgym("show", str(out), "--episode", "3").out
+    assert f"turn {len(episodes[3].turns) - 1}" in tree
+    assert json.loads(envgym("show", str(out), "--episode", "3", "--json").out)["id"] == episodes[3].id
+    assert "turn 0" in envgym("show", str(out), "--episode", "0", "--turn", "0").out
+    assert envgym("show", str(out), "--episode", "0", "--turn", "99").code == 2
+    assert envgym("show", str(out), "--turn", "0").code == 2
+
+
+def test_the_same_plan_gives_the_same_episodes_whatever_the_concurrency(envgym, memory, tmp_path):
+    paths = []
+    for concurrency in ("1", "8"):
+        paths.append(tmp_path / concurrency)
+        options = ("--agent", "player", "-n", "8", "--seed", "3", "--concurrency", concurrency)
+        assert envgym("rollout", "memory", *options, "--out", str(paths[-1])).code == 0
+    one, many = ({episode.id: episode for episode in read_episodes(path)} for path in paths)
+    assert one == many
+
+
+def test_rollout_refuses_to_repeat_ids_in_a_file(envgym, memory, tmp_path):
+    out = tmp_path / "episodes"
+    assert envgym("rollout", "memory", "--agent", "player", "-n", "1", "--out", str(out)).code == 0
+    ran = envgym("rollout", "memory", "--agent", "player", "-n", "1", "--out", str(out))
+    assert ran.code == 2
+    assert "ids would repeat" in ran.err
+
+
+def test_failures_are_counted_in_a_table_and_all_failing_is_status_1(envgym, memory):
+    ran = envgym("rollout", "memory", "--agent", "player", "-n", "3", "--env-option", "no_such=1")
+    assert ran.code == 1
+    assert "3 failed; they have no reward and are in no mean" in ran.out
+    assert "no_such" in ran.out
+
+
+def test_show_makes_control_characters_visible_and_cuts_the_middle():
+    assert visible("a\x1b[2Jb\x07\u202ec\nd") == "a\\x1b[2Jb\\x07\\x202ec\nd"
+    assert visible("x" * 10, 4) == "xx [... 6 characters ...] xx"
+
+
+def test_show_names_tokens_failures_and_forks(envgym, tmp_path, memory_episodes):
+    path = tmp_path / "episodes"
+    with EpisodeWriter(path) as writer:
+        for episode in memory_episodes:
+            writer.append(episode)
+    listed = envgym("show", str(path)).out
+    assert "FAILED environment: EnvironmentFailure" in listed
+    assert "  root/0" in listed
+    assert "sampled id (log p): " in envgym("show", str(path), "--episode", "root", "--turn", "0").out
+    assert "forked from root after turn 1" in envgym("show", str(path), "--episode", "root/0").out
+
+
+@pytest.mark.parametrize("name", ["guess", "memory"])
+def test_check_passes_an_environment_that_keeps_the_contract(envgym, memory, name):
+    ran = envgym("check", name)
+    assert (ran.code, ran.err) == (0, "")
+    assert f"{name}: the contract is kept" in ran.out
+
+
+def test_check_says_which_sentence_is_broken(envgym, forgetful):
+    ran = envgym("check", "forgetful")
+    assert ran.code == 1
+    assert ran.out.startswith("forgetful: broken: ")
+
+
+def test_check_reads_task_files(envgym, tmp_path):
+    good = tmp_path / "tasks.jsonl"
+    tasks = [Task(id=str(number), prompt=f"task {number}") for number in range(3)]
+    lines = [task.model_dump_json() for task in tasks]
+    good.write_text("\n".join(['{"format": "some header"}', *lines]) + "\n")
+    assert envgym("check", str(good)).out == f"  3 tasks as data: kept\n{good}: the contract is kept\n"
+    twice = tmp_path / "twice.jsonl"
+    twice.write_text("\n".join([*lines, lines[0]]) + "\n")
+    ran = envgym("check", str(twice))
+    assert ran.code == 1
+    assert "task ids are unique" in ran.out
+    damaged = tmp_path / "damaged.jsonl"
+    damaged.write_text(lines[0] + '\n{"id": 3}\n')
+    assert "line 2 is a task as JSON" in envgym("check", str(damaged)).out
+
+
+def test_reap_says_what_it_removed(envgym):
+    removed = json.loads(envgym("reap", "--json").out)
+    assert set(removed) == set(names("sandboxes"))

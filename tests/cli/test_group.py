@@ -1,0 +1,118 @@
+"""Commands by name: help without imports, unknown names with a hint, one line for every known fault."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from envgym.errors import SandboxDied
+from envgym.limits import Limits
+from envgym.registry import names, register, unregister
+
+
+def test_help_lists_every_command_with_a_summary(envgym):
+    ran = envgym("--help")
+    assert ran.code == 0
+    listed = {line.split()[0]: line for line in ran.out.partition("Commands:")[2].splitlines() if line.strip()}
+    assert set(listed) >= set(names("commands")) >= {"list", "doctor", "new", "check", "rollout", "show", "reap"}
+    assert all(len(line.split()) > 3 for line in listed.values()), listed
+
+
+def test_help_imports_nothing_heavy_and_no_leaf():
+    program = (
+        "import json, sys, envgym.cli; code = envgym.cli.run(['--help']);"
+        "print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    code, modules = json.loads(done.stderr)
+    assert code == 0
+    loaded = {name.partition(".")[0] for name in modules}
+    assert not loaded & {"torch", "transformers", "pyarrow", "libcst", "starlette"}
+    assert not loaded & {"envgym_agents", "envgym_environments", "envgym_sandboxes"}
+
+
+def test_a_misspelt_command_gets_the_nearest_one(envgym):
+    ran = envgym("rolout")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "envgym: unknown command 'rolout'; did you mean 'rollout'?\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("rollout", "gues"), "did you mean 'guess'?"),
+        (("rollout", "guess", "--agent", "randm"), "did you mean 'random'?"),
+        (("check", "namespce"), "did you mean 'namespace'?"),
+        (("list", "--jsn"), "--json"),
+        (("rollout", "guess", "-n", "0"), "greater than or equal to 1"),
+        (("rollout", "guess", "--env-option", "x"), "--env-option 'x' is not of the form name=value"),
+        (("rollout", "guess", "--task-option", "coun=3"), "coun"),
+        (("rollout", "guess", "--split", "tst"), "its splits: test, train"),
+        (("show", "no-such-file"), "no-such-file"),
+        (("new", "Bad_Name"), "kebab-case"),
+        (("reap", "--backend", "namespac"), "did you mean 'namespace'?"),
+    ],
+)
+def test_a_wrong_argument_gets_one_line_that_says_what_and_the_bound(envgym, arguments, said):
+    ran = envgym(*arguments)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert said in ran.err
+    assert ran.err.startswith("envgym: ")
+    assert ran.err.count("\n") == 1
+
+
+def _raise(error: BaseException):
+    def command() -> None:
+        """Fail."""
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ValueError("turns is 0;\nit must be at least 1"), 2, "envgym: turns is 0;; it must be at least 1\n"),
+        (SandboxDied("the sandbox is gone"), 1, "envgym: the sandbox is gone (--debug shows where)\n"),
+        (typer.Abort(), 1, "envgym: aborted\n"),
+        (typer.Exit(7), 7, ""),
+    ],
+)
+def test_what_a_command_raises_becomes_a_status_and_a_line(envgym, error, code, line):
+    register("commands", "fails", _raise(error))
+    try:
+        ran = envgym("fails")
+        assert (ran.code, ran.err) == (code, line)
+    finally:
+        unregister("commands", "fails")
+
+
+def test_a_wrong_field_is_named_with_its_value_and_bound(envgym):
+    def command() -> None:
+        """Fail."""
+        Limits.model_validate({"turns": 0, "trns": 3})
+
+    register("commands", "fails", command)
+    try:
+        ran = envgym("fails")
+    finally:
+        unregister("commands", "fails")
+    assert ran.code == 2
+    assert "turns = 0: Input should be greater than or equal to 1" in ran.err
+    assert "there is no field 'trns'" in ran.err
+
+
+def test_debug_shows_the_traceback_and_a_defect_is_never_hidden(envgym):
+    register("commands", "fails", _raise(ValueError("wrong")))
+    register("commands", "breaks", _raise(ZeroDivisionError("a defect")))
+    try:
+        with pytest.raises(ValueError, match="wrong"):
+            envgym("fails", "--debug")
+        with pytest.raises(ZeroDivisionError):
+            envgym("breaks")
+    finally:
+        unregister("commands", "fails")
+        unregister("commands", "breaks")
