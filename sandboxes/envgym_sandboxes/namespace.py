@@ -90,6 +90,11 @@ class NamespaceBackend(LayeredBackend):
 
     async def make_base(self, world: World) -> Base:
         """See `LayeredBackend.make_base`."""
+        if world.resources.cpus is not None and "cpu" not in controllers():
+            raise ValueError(
+                f"Resources.cpus is {world.resources.cpus}, and this user may make no cpu cgroup to bound it; "
+                "use None, run as root, or delegate a cgroup"
+            )
         image = worlds.image_root(world, self._images)
         host = world.image == "host"
         binds = worlds.host_binds() if host else []

@@ -1,6 +1,10 @@
 """What cannot be done from inside."""
 
 import os
+import re
+import shutil
+import socket
+import subprocess
 
 import pytest
 from envgym_sandboxes import seccomp
@@ -131,6 +135,52 @@ def test_wrong_worlds_are_refused_at_once(make, make_local, run, world):
             for update in ({"files": {"/etc/x": ""}}, {"image": "/"}):
                 with pytest.raises(ValueError, match="World"):
                     await backend.create(world.model_copy(update=update))
+
+    run(main())
+
+
+def copy_program(rootfs, program):
+    """A program of the host with the libraries that it needs."""
+    path = shutil.which(program)
+    told = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+    for file in {path, *re.findall(r"/\S+", told)}:
+        target = rootfs / file.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+
+
+def test_a_root_file_system_can_be_the_image(make, run, world, tmp_path):
+    tmp_path.chmod(0o755)
+    for program in ("cat", "ls", "sh"):
+        copy_program(tmp_path, program)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/made-by").write_text("test")
+
+    async def main():
+        async with (
+            make() as backend,
+            await backend.create(world.model_copy(update={"image": str(tmp_path)})) as sandbox,
+        ):
+            result = await sandbox.exec(["cat", "/etc/made-by", "given.txt"])
+            assert result.stdout == b"testgiven\n"
+            with pytest.raises(FileNotFoundError, match="no /bin/bash"):
+                await sandbox.exec("true")
+            result = await sandbox.exec(["sh", "-c", "echo x > /made; ls /"])
+            assert b"made" in result.stdout
+        assert not (tmp_path / "made").exists()
+
+    run(main())
+
+
+def test_network_is_the_worlds_to_ask_for(make, run, world):
+    async def main():
+        async with make() as backend, await backend.create(world.model_copy(update={"network": True})) as sandbox:
+            with socket.socket() as server:
+                server.bind(("127.0.0.1", 0))
+                server.listen()
+                port = server.getsockname()[1]
+                result = await sandbox.exec(["bash", "-c", f"exec 9<>/dev/tcp/127.0.0.1/{port}"])
+                assert result.ok, f"with a network the host's is shared: {result}"
 
     run(main())
 
