@@ -102,12 +102,9 @@ def paths(draw: Callable[[st.SearchStrategy[Any]], Any]) -> tuple[Turn, ...]:
             prompt = [1]
         widths = draw(st.lists(st.floats(width=32, allow_nan=False), min_size=len(sampled), max_size=len(sampled)))
         versions = tuple(VersionRun(k, draw(st.integers(0, 2**40))) for k in range(0, len(sampled), 2))
-        found.append(
-            Turn(
-                actor, said, step,
-                np.array(prompt, np.int32), np.array(sampled, np.int32), np.array(widths, np.float32), versions, segment, length, draw(st.none() | ids.map(tuple)), draw(st.none() | snapshots),
-            )
-        )  # fmt: skip
+        arrays = (np.array(prompt, np.int32), np.array(sampled, np.int32), np.array(widths, np.float32))
+        allowed, snapshot = draw(st.none() | ids.map(tuple)), draw(st.none() | snapshots)
+        found.append(Turn(actor, said, step, *arrays, versions, segment, length, allowed, snapshot))
         length += len(prompt) + len(sampled)
     return tuple(found)
 
@@ -186,8 +183,7 @@ def test_law_o_a_flipped_bit_is_found_and_names_its_line(
     read: list[Episode] = []
     place = rf"flipped.jsonl, line {number + 1} \(byte {sum(map(len, lines[:number]))}\)"
     with pytest.raises(StoreCorrupt, match=place):
-        for episode in read_episodes(path):
-            read.append(episode)
+        read.extend(read_episodes(path))
     assert read == written[:number]
 
 
