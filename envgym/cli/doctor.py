@@ -3,16 +3,16 @@
 import json
 import os
 import platform
-import re
 import shutil
 import sys
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from envgym.cli.extras import extras_of
 from envgym.registry import AUTO_ORDER, find, names
 from envgym.sandbox import BackendReport
 
@@ -59,7 +59,7 @@ def diagnose() -> Diagnosis:
         why = f"first of {', '.join(AUTO_ORDER)} that works here; the others are never chosen silently"
     else:
         why = f"none of {', '.join(AUTO_ORDER)} works here; name another backend yourself, for code you trust"
-    return Diagnosis(_host(), reports, auto, why, _extras())
+    return Diagnosis(_host(), reports, auto, why, extras_of(distribution("envgym")))
 
 
 def _report(name: str) -> BackendReport:
@@ -104,20 +104,6 @@ def _cgroups() -> str:
     if not os.path.isdir("/sys/fs/cgroup"):
         return "not mounted"
     return f"version {2 if unified else 1}, {'writable' if os.access('/sys/fs/cgroup', os.W_OK) else 'read-only'}"
-
-
-def _extras() -> dict[str, list[str]]:
-    """Extra -> what it lacks, from the metadata of the installed distribution."""
-    lacks: dict[str, list[str]] = {name: [] for name in metadata("envgym").get_all("Provides-Extra") or []}
-    for line in requires("envgym") or []:
-        wanted = re.match(r"([A-Za-z0-9._-]+).*extra\s*==\s*['\"]([\w-]+)['\"]", line)
-        if wanted is None:
-            continue
-        try:
-            version(wanted[1])
-        except PackageNotFoundError:
-            lacks.setdefault(wanted[2], []).append(wanted[1])
-    return lacks
 
 
 def _show(found: Diagnosis) -> None:

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from envgym.registry import find, names
 
-__all__ = ["CommandGroup", "summary"]
+__all__ = ["CommandGroup", "source_of", "summary"]
 
 
 class CommandGroup(TyperGroup):
@@ -43,13 +43,13 @@ class CommandGroup(TyperGroup):
 def summary(group: str, name: str) -> str:
     """The first line of the docstring behind an entry point, read without importing it; "" where there is none."""
     for entry in entry_points(group=f"envgym.{group}", name=name):
-        source = _source_of(entry)
+        source = source_of(entry)
         if source is not None:
             return _first_line(source, entry.attr)
     return ""
 
 
-def _source_of(entry: EntryPoint) -> Path | None:
+def source_of(entry: EntryPoint) -> Path | None:
     """The source file of an entry point's module; only its top-level package is looked up, none is imported."""
     top, *rest = entry.module.split(".")
     found = find_spec(top)

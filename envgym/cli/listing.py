@@ -2,11 +2,13 @@
 
 import json
 import sys
+from importlib.metadata import entry_points
 from typing import Annotated, Any, get_args
 
 import typer
 
-from envgym.cli.group import summary
+from envgym.cli.extras import lacking
+from envgym.cli.group import source_of, summary
 from envgym.registry import EnvSpec, Group, find, gymnasium_id, names
 
 __all__ = ["list_command", "rows"]
@@ -36,7 +38,12 @@ def rows() -> list[dict[str, Any]]:
 
 def _row(group: Group, name: str) -> dict[str, Any]:
     row: dict[str, Any] = {"group": group, "name": name, "description": summary(group, name), "missing": ""}
-    if group == "commands":  # the one group that may need seconds to import, and says so when it runs
+    entry = next(iter(entry_points(group=f"envgym.{group}", name=name)), None)
+    if entry is not None and (lacks := lacking(entry)):
+        return row | {"missing": f"missing: {lacks}"}
+    if entry is not None and source_of(entry) is None:
+        return row | {"missing": f"broken: there is no module {entry.module}"}
+    if entry is not None and group in ("agents", "commands"):  # importing these may take seconds: they say it later
         return row
     try:
         thing = find(group, name)

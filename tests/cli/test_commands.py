@@ -25,15 +25,19 @@ def test_list_says_what_there_is_and_what_is_missing(envgym, memory):
 def test_list_survives_a_package_that_cannot_be_imported(envgym, tmp_path, monkeypatch):
     place = tmp_path / "broken-1.0.dist-info"
     place.mkdir()
-    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (place / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: broken\nVersion: 1.0\nProvides-Extra: food\n"
+        "Requires-Dist: no-such-distribution; extra == 'food'\n"
+    )
     (place / "entry_points.txt").write_text(
-        "[envgym.environments]\nbroken = no_such_package_anywhere:SPEC\n[envgym.agents]\nbroken = json:nothing\n"
+        "[envgym.environments]\nbroken = no_such_package_anywhere:SPEC\n[envgym.agents]\n"
+        "broken = no_such_package_anywhere:agent\nhungry = json:dumps [food]\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     ran = envgym("list")
     assert ran.code == 0
-    assert ran.out.count("cannot be imported") == 2
-    assert "no_such_package_anywhere" in ran.out
+    assert ran.out.count("broken: there is no module no_such_package_anywhere") == 2
+    assert "pip install 'broken[food]' (lacks no-such-distribution)" in ran.out
     assert envgym("rollout", "broken").code == 1
 
 
