@@ -26,7 +26,10 @@ _NO_LOGPROBS.flags.writeable = False
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """Where an episode left its parent: after `turn` whole turns of it, and `token` sampled tokens of the next."""
+    """Where an episode left its parent: after `turn` whole turns, and `token` sampled tokens of the next.
+
+    Turns are counted along the parent's whole path (`Group.path`), its ancestors' shared turns included.
+    """
 
     episode: str
     turn: int
