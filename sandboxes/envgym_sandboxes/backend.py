@@ -24,6 +24,7 @@ from envgym_sandboxes.cgroups import Groups
 from envgym_sandboxes.channel import Peer, ZygoteClient, job
 from envgym_sandboxes.processes import Processes
 from envgym_sandboxes.sandbox import Frozen, LayeredSandbox, Started
+from envgym_sandboxes.state import remove_cgroup
 from envgym_sandboxes.world import check_world
 
 __all__ = ["Base", "LayeredBackend"]
@@ -31,6 +32,7 @@ __all__ = ["Base", "LayeredBackend"]
 _LONGEST_CHAIN = 24
 _IDLE_BASES = 64
 _START_S = 30.0
+_PATIENCE_MS = 2000
 
 
 @dataclass(slots=True)
@@ -69,6 +71,7 @@ class LayeredBackend:
         self._bases: OrderedDict[str, asyncio.Task[Base]] = OrderedDict()
         self._sandboxes: dict[str, LayeredSandbox] = {}
         self._groups: dict[str, Groups] = {}
+        self._dying: list[Path] = []
         self._processes = Processes(self._root, self.confined, self.describe)
         self._closed = False
 
@@ -172,7 +175,7 @@ class LayeredBackend:
             return
         groups = self._groups.pop(sandbox.id, None)
         if groups:
-            groups.remove()
+            self._dying = [path for path in self._dying if not remove_cgroup(path)] + groups.remove()
         await self._leave_base(sandbox.world)
         if upper is not None:
             await self._drop((upper,))
@@ -382,9 +385,19 @@ class LayeredBackend:
         for sandbox in list(self._sandboxes.values()):
             await sandbox.close()
         self._snapshots.clear()
-        await self._processes.close()
+        await self._processes.close(self._last_groups_gone)
+
+    async def _last_groups_gone(self) -> bool:
+        """Remove what is left of the groups; the kernel has no event to wait for."""
         for groups in self._groups.values():
-            groups.remove()
+            self._dying += groups.remove()
+        self._groups.clear()
+        for _ in range(_PATIENCE_MS):
+            self._dying = [path for path in self._dying if not remove_cgroup(path)]
+            if not self._dying:
+                return True
+            await asyncio.sleep(0.001)
+        return False
 
     async def __aenter__(self) -> Self:
         return self

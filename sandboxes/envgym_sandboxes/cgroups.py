@@ -125,7 +125,6 @@ class Groups:
         self._kills = kills
         return kills > before
 
-    def remove(self) -> None:
-        """Remove the groups; whatever is still in them is killed."""
-        for path in self.paths:
-            remove_cgroup(path)
+    def remove(self) -> list[Path]:
+        """Remove the groups, killing what is still in them; returns those that must be tried again."""
+        return [path for path in self.paths if not remove_cgroup(path)]

@@ -10,6 +10,7 @@ import io
 import os
 import resource
 import runpy
+import select
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ __all__ = [
 
 _CHUNK = 1 << 16
 _OOM_FIRST = "800"
+_PATIENCE_S = 1.0
 
 
 class Capture:
@@ -132,6 +134,17 @@ def kill_all(choose: Callable[[], set[int]]) -> None:
         signal_all(new, signal.SIGSTOP)
         stopped |= new
     signal_all(stopped, signal.SIGKILL)
+    _wait_ended(stopped)
+
+
+def _wait_ended(pids: Iterable[int]) -> None:
+    """Wait for killed processes, so that nobody meets one that only has not noticed yet."""
+    deadline = time.monotonic() + _PATIENCE_S
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            fd = os.pidfd_open(pid)
+            select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+            os.close(fd)
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:

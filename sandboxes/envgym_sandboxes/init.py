@@ -289,6 +289,7 @@ class Init:
         Double forks and new sessions are no escape: all of a sandbox's processes are descendants of this one.
         """
         kill_all(lambda: self.belonging(live_processes(self.me), before))
+        self.on_child()  # a zombie still answers `kill -0`
 
     def belonging(self, living: dict[int, int], before: frozenset[int]) -> set[int]:
         """Of the living: those not there before, and not below another running command or the shell."""

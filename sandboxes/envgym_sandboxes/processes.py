@@ -11,7 +11,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,14 +94,14 @@ class Processes:
             raise SandboxUnavailable(f"the {name} backend cannot run here: {error}. {advice} {told}") from error
         return zygote
 
-    async def close(self) -> None:
-        """End all zygotes, and with them all sandboxes and layers; then remove the directory."""
+    async def close(self, cleared: Callable[[], Awaitable[bool]]) -> None:
+        """End all zygotes, and with them all sandboxes and layers; then, if all is cleared, the record of them."""
         for preload in sorted(self._zygotes, key=len, reverse=True):
             with contextlib.suppress(Exception):
                 (await self._zygotes[preload]).close()
         if self.first is not None:
             await _ended(self.first)
-        if self._state is not None:
+        if await cleared() and self._state is not None:
             self._state.remove()
 
 

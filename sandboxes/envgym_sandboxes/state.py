@@ -10,12 +10,14 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 __all__ = ["StateDirectory", "default_root", "reap"]
 
 _COUNT = itertools.count()
+_PATIENCE_S = 2.0
 
 
 def default_root() -> Path:
@@ -89,10 +91,17 @@ def reap(root: Path) -> list[str]:
     for path in sorted(root.iterdir()):
         if not _is_dead(path.name):
             continue
-        for parent in _cgroup_parents(path):
-            for group in sorted(Path(parent).glob(f"envgym-{path.name}-*")):
-                remove_cgroup(group)
-                removed.append(f"cgroup {group}")
+        groups = [
+            group
+            for parent in _cgroup_parents(path)
+            for group in sorted(Path(parent).glob(f"envgym-{path.name}-*"))
+        ]
+        deadline = time.monotonic() + _PATIENCE_S
+        while not all([remove_cgroup(group) for group in groups]) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        if any(group.exists() for group in groups):
+            continue  # its record stays, for the next reaper
+        removed += [f"cgroup {group}" for group in groups]
         _remove_tree(path)
         removed.append(f"directory {path}")
     return removed
@@ -106,16 +115,18 @@ def _cgroup_parents(path: Path) -> list[str]:
     return [parent for parent in parents if isinstance(parent, str)]
 
 
-def remove_cgroup(group: Path) -> None:
-    """Remove a group, killing what is still in it."""
-    for _ in range(100):
-        try:
-            group.rmdir()
-        except FileNotFoundError:
-            return
-        except OSError:
-            with contextlib.suppress(OSError):
-                for pid in (group / "cgroup.procs").read_text().split():
-                    os.kill(int(pid), signal.SIGKILL)
-        else:
-            return
+def remove_cgroup(group: Path) -> bool:
+    """Kill what is in a group and remove it; False while something in it is still dying.
+
+    A process that was waited for may count for a moment longer, and version 1 tells nobody when it no longer does.
+    """
+    try:
+        for pid in (group / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        group.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

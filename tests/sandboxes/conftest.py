@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from envgym_sandboxes.cgroups import controllers
 from envgym_sandboxes.local import LocalBackend
 from envgym_sandboxes.namespace import NamespaceBackend
 
@@ -63,4 +64,6 @@ def state_for_laws() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="envgym-test-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     yield path
     assert sorted(path.iterdir()) == [], "law m: every example leaves nothing"
+    for parent in set(controllers().values()):
+        assert list(Path(parent).glob(f"envgym-{os.getpid()}-*")) == [], "law m: groups included"
     shutil.rmtree(path)

@@ -53,7 +53,8 @@ def traces(state):
     groups = [str(path) for parent in set(controllers().values()) for path in Path(parent).glob("envgym-*")]
     mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if "envgym" in line]
     names = [path.name for path in state.iterdir()]
-    return names, [group for group in groups if any(name in group for name in names)], mounts
+    owners = [*names, f"envgym-{os.getpid()}-"]
+    return names, [group for group in groups if any(owner in group for owner in owners)], mounts
 
 
 def wait_gone(pids):
