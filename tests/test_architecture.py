@@ -1,0 +1,103 @@
+"""The house's shape: the star, the layers, and modules that can be read in one sitting."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = {"envgym": ROOT, "envgym_sandboxes": ROOT / "sandboxes", "envgym_environments": ROOT / "environments"}
+SOURCES["envgym_agents"] = ROOT / "agents"
+MODULES = sorted(path for package, root in SOURCES.items() for path in (root / package).rglob("*.py"))
+LONGEST_MODULE, LONGEST_FUNCTION = 420, 60
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level names that a module imports, at any depth of its code."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import; name the package"
+            found.add((node.module or "").partition(".")[0])
+    return found
+
+
+def test_leaves_know_only_the_trunk_and_the_trunk_no_leaf():
+    for package, root in SOURCES.items():
+        allowed = {package, "envgym"}
+        for path in (root / package).rglob("*.py"):
+            known = imported(path) & set(SOURCES)
+            assert known <= allowed, f"{path.relative_to(ROOT)} imports {known - allowed}"
+
+
+def test_the_import_rules_of_the_project_hold():
+    linter = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
+    if linter is None:
+        pytest.skip("import-linter is not installed; fix: pip install 'envgym[dev]'")
+    done = subprocess.run(
+        [linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_trunk_imports_nothing_heavy():
+    heavy = {
+        "torch",
+        "transformers",
+        "tokenizers",
+        "docker",
+        "playwright",
+        "libcst",
+        "starlette",
+        "uvicorn",
+        "openai",
+    }
+    for path in (ROOT / "envgym").rglob("*.py"):
+        assert not imported(path) & heavy, path
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_module_says_its_idea_and_can_be_read_in_one_sitting(path):
+    text = path.read_text()
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree), "a module begins with its idea"
+    assert text.count("\n") <= LONGEST_MODULE
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= LONGEST_FUNCTION, f"{node.name} has {length} lines"
+    assert not re.search(r"\b(TODO|FIXME|XXX)\b", text)
+
+
+def test_nothing_draws_from_a_global_generator():
+    drawing = re.compile(
+        r"np\.random\.(rand|randn|randint|choice|shuffle|permutation|seed)\b|^import random$", re.M
+    )
+    guest = (
+        "code_repair/guest.py"  # a program of its own inside the sandbox, which fixes the generators of the tests
+    )
+    for path in MODULES:
+        assert path.as_posix().endswith(guest) or not drawing.search(path.read_text()), path
+
+
+def sleeps(tree: ast.AST, *, polling: bool = False) -> Iterator[int]:
+    """The lines of calls that sleep for a constant time outside a loop that looks again."""
+    for node in ast.iter_child_nodes(tree):
+        inside = polling or isinstance(node, ast.While | ast.For | ast.AsyncFor)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sleep":
+            constant = bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value != 0
+            if constant and not inside:
+                yield node.lineno
+        yield from sleeps(node, polling=inside)
+
+
+def test_no_code_sleeps_instead_of_waiting_for_something():
+    for path in MODULES:
+        assert list(sleeps(ast.parse(path.read_text()))) == [], path
