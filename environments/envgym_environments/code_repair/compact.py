@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from envgym.messages import ToolCall, ToolSpec
 from envgym.tools import tool_spec
-from envgym_environments.code_repair.fixes.naming import fix_vocabulary
+from envgym_environments.code_repair.fixes.naming import fix_vocabulary, says_all
 from envgym_environments.code_repair.localise import MOST, Suspect, localise
 from envgym_environments.code_repair.state import CompactState
 from envgym_environments.code_repair.suggest import Fix, apply_fix, suggest
@@ -161,7 +161,7 @@ class CompactPlay:
     def _act_suggest(self, line: int) -> str:
         self._update(open=line)
         fixes = self.fixes(line)
-        return "\n".join(f"{fixes[fix - 1].name} {fixes[fix - 1].description}" for fix in self._untried(line))
+        return "\n".join(_shown(fixes[fix - 1]) for fix in self._untried(line))
 
     def _act_apply(self, name: str) -> str:
         assert self.state.open is not None
@@ -194,6 +194,10 @@ class CompactPlay:
 
     def _update(self, **changes: object) -> None:
         self.state = self.state.model_copy(update=changes)
+
+
+def _shown(fix: Fix) -> str:
+    return fix.name if says_all(fix.name) else f"{fix.name} {fix.description}"
 
 
 def _lines_text(suspects: Sequence[Suspect], texts: dict[str, str]) -> str:

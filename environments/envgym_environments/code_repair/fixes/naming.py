@@ -8,7 +8,7 @@ very small model have one token per fix name.
 
 from envgym_environments.code_repair.fixes.line import Edit
 
-__all__ = ["MOST_ALIKE", "fix_name", "fix_vocabulary"]
+__all__ = ["MOST_ALIKE", "fix_name", "fix_vocabulary", "says_all"]
 
 MOST_ALIKE = 4
 """At most this many fixes of one line share a name; further ones are not offered."""
@@ -43,6 +43,12 @@ def fix_name(edit: Edit, old: str) -> str:
     if edit.kind == "return" and new == "return None":
         return "return-none"
     return edit.kind if edit.kind in _KINDS else "variable"
+
+
+def says_all(name: str) -> bool:
+    """Whether a name tells the whole edit, so that a list need not describe it: "lt-to-le", "delete"."""
+    bare = name.partition(".")[0]
+    return bare in _PAIRS or bare in ("delete", "number-up", "number-down", "return-none")
 
 
 def _from_to(kind: str, bare_old: str, bare_new: str, old: str, new: str) -> str:
