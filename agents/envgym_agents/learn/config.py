@@ -42,9 +42,11 @@ class WarmStart(_Frozen):
     that has not improved by the relative amount `tolerance` for `patience` evaluations is a plateau: the learning
     rate is divided by `decay` and training goes on; after `decays` such drops the next plateau ends it.
     lm_weight: weight of the loss on the observations' tokens, which teaches what the world's text looks like.
+    imitate: "successes" keeps the expert's successful episodes only, "all" every episode whose world did not fail.
     """
 
     episodes_per_task: int = Field(default=1, ge=0)
+    imitate: Literal["successes", "all"] = "successes"
     min_updates: int = Field(default=800, ge=0)
     max_updates: int = Field(default=4000, ge=0)
     evaluate_every: int = Field(default=100, ge=1)

@@ -112,7 +112,7 @@ class Run:
         return episodes
 
     async def expert(self) -> list[Episode]:
-        """The expert's successful episodes on the training tasks."""
+        """The expert's episodes on the training tasks, those that are to be imitated."""
         if self.folder.done("expert") is None:
             attempts = self.config.warm_start.episodes_per_task
             agents = self.scripted(self.config.expert)
@@ -121,7 +121,10 @@ class Run:
             )
             result = evaluation("expert on training tasks", episodes).summary()
             self.folder.finish("expert", {**result, "clusters": {}})
-        return [episode for episode in self.folder.read("expert") if succeeded(episode)]
+        played = self.folder.read("expert")
+        if self.config.warm_start.imitate == "all":
+            return [episode for episode in played if episode.failure is None]
+        return [episode for episode in played if succeeded(episode)]
 
     def scripted(self, name: str) -> Scripted:
         """Agents by registry name, with the run's options."""
