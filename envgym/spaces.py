@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 __all__ = ["Unicode"]
 
 _SAMPLE_LENGTH = 64
-_SURROGATES = range(0xD800, 0xE000)
 _ALPHABETS = (
     range(0x20, 0x7F),
     range(0xA0, 0x250),
@@ -59,7 +58,8 @@ class Unicode(Space[str]):
             raise ValueError("Unicode.sample takes neither mask nor probability; leave them None")
         length = int(self.np_random.integers(min(self.max_length, _SAMPLE_LENGTH) + 1))
         chosen = self.np_random.integers(len(_ALPHABETS), size=length)
-        return "".join(chr(int(self.np_random.choice(_ALPHABETS[k]))) for k in chosen)
+        places = self.np_random.integers(1 << 32, size=length)
+        return "".join(chr(_ALPHABETS[k][at % len(_ALPHABETS[k])]) for k, at in zip(chosen, places, strict=True))
 
     def contains(self, x: Any) -> bool:
         """Whether `x` is a str that is not too long."""

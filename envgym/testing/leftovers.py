@@ -68,9 +68,13 @@ class Census:
         return cls(_descriptors(), threads, children(), tasks, named)
 
     def more_in(self, later: Self) -> list[str]:
-        """What `later` has that this one had not, in words; descriptors are compared by number of them."""
+        """What `later` has that this one had not, in words.
+
+        Descriptors and processes are compared by number: a backend may keep some prepared, and change which.
+        """
         found = [f"thread {name}" for name in sorted(later.threads - self.threads)]
-        found += [f"process {pid} ({name})" for pid, name in later.children.items() if pid not in self.children]
+        if len(later.children) > len(self.children):
+            found += [f"process {pid} ({name})" for pid, name in later.children.items() if pid not in self.children]
         found += [f"{name}" for name in sorted(later.named - self.named)]
         if later.tasks > self.tasks:
             found.append(f"{later.tasks - self.tasks} asyncio task(s)")

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envgym import registry
-from envgym.as_gymnasium import AsGymnasium, Cost, Driver
+from envgym.as_gymnasium import AsGymnasium, Cost
+from envgym.driver import Driver
 from envgym.env import Env, StopReason
 from envgym.errors import DeadlineExceeded
 from envgym.limits import Limits
