@@ -1,0 +1,80 @@
+"""Every code block of README and docs runs.
+
+The blocks of a document run in order, python blocks in one interpreter and bash blocks in one shell, in an empty
+directory. A block that cannot run here as it stands says so in the comment above it:
+``<!-- tested as: COMMAND ; because: REASON -->``; then that command runs instead, at the repository's root.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(
+    r"(?:<!-- tested as: (?P<instead>.+?) ; because: (?P<reason>.+?) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)```",
+    re.S,
+)
+_SHOWN = {"text", "toml", "json"}  # examples of content, not code
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    kind: str
+    code: str
+    instead: str | None
+
+
+def blocks(document: Path) -> list[Block]:
+    found = [
+        Block(match["kind"], match["code"], match["instead"]) for match in _BLOCK.finditer(document.read_text())
+    ]
+    assert all(block.kind in {"python", "bash", *_SHOWN} for block in found), (
+        f"{document}: a block without a language"
+    )
+    return found
+
+
+def run(command: list[str], code: str, cwd: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "PYTHONWARNINGS": "default"}
+    done = subprocess.run(
+        command, input=code, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=280
+    )
+    assert done.returncode == 0, f"{code}\n--\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.timeout(600)
+@pytest.mark.slow
+def test_every_block_of_a_document_runs(document, tmp_path):
+    found = blocks(document)
+    python = "\n".join(block.code for block in found if block.kind == "python" and block.instead is None)
+    bash = "\n".join(block.code for block in found if block.kind == "bash" and block.instead is None)
+    if python:
+        run([sys.executable, "-"], python, tmp_path)
+    if bash:
+        run(["bash", "-euo", "pipefail"], bash, tmp_path)
+    for block in found:
+        if block.instead is not None:
+            run(["bash", "-euo", "pipefail"], block.instead, ROOT)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_to_a_file_leads_somewhere(document):
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text())
+    for target in targets:
+        assert "://" in target or (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_the_promised_sizes_of_the_readme_hold():
+    code = [block.code for block in blocks(ROOT / "README.md") if block.kind == "python"]
+    lines = [sum(bool(line.strip()) for line in text.splitlines()) for text in code]
+    assert lines[0] <= 21, "register your own environment in about 20 lines"
+    assert lines[1] <= 12, "collect trajectories in about 10 lines"
+    assert lines[2] <= 10, "train in 10 lines"
