@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from transformers.utils.logging import disable_progress_bar
 
 from envgym_agents.learn.config import TrainConfig, load
 from envgym_agents.learn.run import evaluate_folders, train
@@ -66,6 +67,7 @@ def train_command(  # one parameter per option
 
     A small transformer is made from scratch; --set model.path=FOLDER trains a local Hugging Face model instead.
     """
+    disable_progress_bar()  # those of model files being read and written would break into ours
     console = None if as_json else Console(stderr=True)
     report = train(_configuration(config, preset, overrides, seed), out, resume=resume, console=console)
     if as_json:
@@ -90,6 +92,7 @@ def eval_command(  # noqa: PLR0913  # one parameter per option
     """
     if not model and not agent:
         raise ValueError("nothing to evaluate: name a model folder (--model) or a registered agent (--agent)")
+    disable_progress_bar()
     console = None if as_json else Console(stderr=True)
     chosen = _configuration(config, preset, overrides, seed)
     report = asyncio.run(

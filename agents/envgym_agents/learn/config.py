@@ -124,7 +124,8 @@ class TrainConfig(_Frozen):
 
     split: the tasks that train. turns: the bound on an episode's length. max_tokens: computed positions per
     forward pass (memory, not mathematics). expert: the agent (by registry name) whose trajectories warm up.
-    store_every: the episodes of every n-th RL step are stored (0: none).
+    store_every: the episodes of every n-th RL step are stored (0: none). max_failures: a run stops when a larger
+    share of the episodes of a step or an evaluation failed through no fault of the agent.
     """
 
     env: str = "code-repair"
@@ -146,6 +147,7 @@ class TrainConfig(_Frozen):
     concurrency: int = Field(default=64, ge=1)
     max_tokens: int = Field(default=8192, ge=64)
     store_every: int = Field(default=1, ge=0)
+    max_failures: float = Field(default=0.5, ge=0, le=1)
 
 
 def load(

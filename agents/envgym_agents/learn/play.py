@@ -5,6 +5,7 @@ follows depends on which one happened to finish first.
 """
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from envgym.env import Env
 from envgym.episode import Episode
+from envgym.errors import InfrastructureFailure
 from envgym.policy import Agent, AgentFactory
 from envgym.registry import make
 from envgym.rollout import Job, Rollout, stream
@@ -81,7 +83,9 @@ def _agent_for(make_agent: AgentFactory, env: Env, seed: int) -> Agent:
 class Arena:
     """How episodes are played: the environment's name and options, its sandbox backend, limits, concurrency.
 
-    retries: how often an episode whose world failed is played again afresh.
+    retries: how often an episode whose world failed is played again afresh. max_failures: the share of episodes
+    that may fail for good in one `play`; more is no accident of single worlds, and nothing can be learned from the
+    rest.
     """
 
     env: str
@@ -90,6 +94,7 @@ class Arena:
     options: dict[str, Any] = field(default_factory=dict)
     concurrency: int = 64
     retries: int = 1
+    max_failures: float = 1.0
 
     def make(self, task: Task) -> Env:
         """A fresh environment of `task`; the caller closes it."""
@@ -113,11 +118,21 @@ class Arena:
     async def play(
         self, jobs: Iterable[Job], on_episode: Callable[[Episode], None] = lambda episode: None
     ) -> list[Episode]:
-        """Play all jobs first-ready and return their episodes sorted by id."""
+        """Play all jobs first-ready and return their episodes sorted by id.
+
+        Raises InfrastructureFailure when more than the share `max_failures` of them failed.
+        """
         episodes = []
         async for episode in stream(jobs, concurrency=self.concurrency, retries=self.retries):
             episodes.append(episode)
             on_episode(episode)
+        failures = [episode.failure for episode in episodes if episode.failure is not None]
+        if len(failures) > self.max_failures * len(episodes):
+            kind, count = Counter((f.kind, f.where, f.message) for f in failures).most_common(1)[0]
+            raise InfrastructureFailure(
+                f"{len(failures)} of {len(episodes)} episodes failed, more than max_failures allows "
+                f"({self.max_failures:g} of all); {count} of them in {kind[1]}: {kind[0]}: {kind[2]}"
+            )
         return sorted(episodes, key=lambda episode: episode.id)
 
     async def attempts(

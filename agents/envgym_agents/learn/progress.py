@@ -1,12 +1,13 @@
 """Progress for people: a bar on a terminal, a line now and then elsewhere, and an estimate from measured steps.
 
-The estimate is the median of the last steps' durations times the steps that are left, never more than what
-remains of a time budget; before the first step is done there is none.
+The estimate is the mean duration of the last steps times the steps that are left, never more than what remains of
+a time budget; before the first step is done there is none. A mean, because what is rare and slow (an evaluation, a
+burst of episodes that end together) comes again.
 """
 
 import time
 from collections import deque
-from statistics import median
+from statistics import fmean
 from types import TracebackType
 from typing import Self
 
@@ -25,14 +26,14 @@ def clock(seconds: float | None) -> str:
 
 
 class Eta:
-    """Seconds left, from the durations of the last `window` steps.
+    """Seconds left, from the durations of the last steps (a tenth of all, at least 20).
 
     total: steps in all; budget_s: a bound on the seconds in all, or None.
     """
 
-    def __init__(self, total: int, *, budget_s: float | None = None, window: int = 20) -> None:
+    def __init__(self, total: int, *, budget_s: float | None = None) -> None:
         self.total, self.budget_s = total, budget_s
-        self._durations: deque[float] = deque(maxlen=window)
+        self._durations: deque[float] = deque(maxlen=max(20, total // 10))
 
     def left(self, done: int, elapsed_s: float, last_s: float | None = None) -> float | None:
         """Take in the last step's duration and estimate; None before any step was measured."""
@@ -40,7 +41,7 @@ class Eta:
             self._durations.append(last_s)
         if not self._durations:
             return None
-        by_steps = median(self._durations) * max(0, self.total - done)
+        by_steps = fmean(self._durations) * max(0, self.total - done)
         return by_steps if self.budget_s is None else min(by_steps, max(0.0, self.budget_s - elapsed_s))
 
 

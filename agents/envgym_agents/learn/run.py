@@ -73,6 +73,7 @@ class Run:
             options=config.env_options,
             concurrency=config.concurrency,
             retries=config.reinforce.retries,
+            max_failures=config.max_failures,
         )
         return cls(
             config=config,

@@ -1,6 +1,7 @@
 """The loop learns a task that needs information gathering, and is a function of its seed."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from envgym_agents.learn.reinforce import Loop  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
 
+from envgym.errors import InfrastructureFailure  # noqa: E402
 from envgym.limits import Limits  # noqa: E402
+from envgym.registry import register, unregister  # noqa: E402
 from envgym.rollout import Rollout  # noqa: E402
 
 QUICK = Reinforce(steps=4, tasks=3, group=4, lr=1e-3, checkpoint_every=2, oversample=2)
@@ -97,6 +100,22 @@ def test_a_time_budget_ends_the_run_cleanly(loop):
     assert progress.stop == "minutes"
     assert progress.step == len(history) == 1
     assert list(Path(made.folder).glob("step-*.pt"))
+
+
+def test_a_step_whose_worlds_nearly_all_fail_stops_the_run_with_the_reason(loop, vault):
+    async def broken(self, action):
+        raise RuntimeError("the panel fell off")
+
+    made, _ = loop(QUICK, "broken")
+    made.arena = replace(made.arena, max_failures=0.5, retries=0)
+    unregister("environments", vault.name)
+    try:
+        register("environments", vault.name, replace(vault, make=type("Broken", (vault.make,), {"step": broken})))
+        with pytest.raises(InfrastructureFailure, match=r"12 of 12 episodes failed.*step.*the panel fell off"):
+            asyncio.run(made.run())
+    finally:
+        unregister("environments", vault.name)
+        register("environments", vault.name, vault)
 
 
 @pytest.mark.timeout(120)
