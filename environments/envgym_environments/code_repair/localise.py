@@ -6,13 +6,13 @@ ones that do. It sees what any tool could see: tests, executed lines and traceba
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from envgym_environments.code_repair.memo import digest_of
 from envgym_environments.code_repair.patch import counts
 from envgym_environments.code_repair.runner import TestReport
-from envgym_environments.code_repair.suggest import line_of, suggest
+from envgym_environments.code_repair.suggest import logical_lines, suggest
 from envgym_environments.code_repair.trials import Trials
 
 __all__ = ["MOST", "Suspect", "localise", "ochiai", "rank"]
@@ -39,54 +39,48 @@ def ochiai(executed_failing: int, failing: int, executed_passing: int) -> float:
     return executed_failing / math.sqrt(failing * (executed_failing + executed_passing))
 
 
-Lines = Mapping[tuple[str, int], frozenset[str]]
+Logical = Mapping[str, Mapping[int, int]]
+"""file -> physical line -> first line of the logical line that covers it; other files and lines are left out."""
 
 
-def _spectrum(
-    report: TestReport, line_of_path: Callable[[str, int], int | None]
-) -> dict[tuple[str, int], set[str]]:
-    """(file, logical line) -> tests that execute it."""
+def _spectrum(report: TestReport, logical: Logical) -> dict[tuple[str, int], set[str]]:
+    """(file, logical line) -> tests that execute it; what runs at import, every test executes."""
     found: dict[tuple[str, int], set[str]] = {}
     for test, of_file in report.lines.items():
         for path, numbers in of_file.items():
-            for number in numbers:
-                first = line_of_path(path, number)
-                if first is not None:
-                    found.setdefault((path, first), set()).add(test)
+            first_of = logical.get(path, {})
+            for first in {first_of[number] for number in numbers if number in first_of}:
+                found.setdefault((path, first), set()).add(test)
     for path, numbers in report.import_lines.items():
+        first_of = logical.get(path, {})
         for number in numbers:
-            first = line_of_path(path, number)
-            if first is not None:
-                found.setdefault((path, first), set()).update(report.lines)
+            if number in first_of:
+                found.setdefault((path, first_of[number]), set()).update(report.lines)
     return found
 
 
-def rank(
-    report: TestReport, failing: Sequence[str], line_of_path: Callable[[str, int], int | None]
-) -> list[Suspect]:
+def rank(report: TestReport, failing: Sequence[str], logical: Logical) -> list[Suspect]:
     """Every line that a failing test executes, most suspicious first.
 
     Ties: lines of the tracebacks first, innermost frame first; then in file and line order.
     """
     failed = {test for test in failing if test in report.lines}
-    depth = _depths(report, failed, line_of_path)
+    passed = set(report.passing)
+    depth = _depths(report, failed, logical)
     scored: list[tuple[float, int, str, int]] = []
-    for (path, line), tests in _spectrum(report, line_of_path).items():
-        passed = sum(1 for test in tests if report.outcomes.get(test) == "passed")
-        score = ochiai(len(tests & failed), len(failed), passed)
+    for (path, line), tests in _spectrum(report, logical).items():
+        score = ochiai(len(tests & failed), len(failed), len(tests & passed))
         if score:
             scored.append((-score, depth.get((path, line), 99), path, line))
     return [Suspect(path, line, round(-score, 6)) for score, _, path, line in sorted(scored)]
 
 
-def _depths(
-    report: TestReport, failed: Iterable[str], line_of_path: Callable[[str, int], int | None]
-) -> dict[tuple[str, int], int]:
+def _depths(report: TestReport, failed: Iterable[str], logical: Logical) -> dict[tuple[str, int], int]:
     """(file, logical line) -> how far from the raise it stands in a traceback of a failing test, at the nearest."""
     depths: dict[tuple[str, int], int] = {}
     for test in failed:
         for depth, (path, number) in enumerate(report.frames.get(test, ())):
-            first = line_of_path(path, number)
+            first = logical.get(path, {}).get(number)
             if first is not None:
                 depths[path, first] = min(depth, depths.get((path, first), depth))
     return depths
@@ -99,10 +93,7 @@ async def localise(trials: Trials, *, most: int = MOST) -> tuple[Suspect, ...]:
     async def run() -> list[list[object]]:
         report = await trials.traced()
         texts = {path: await trials.source(path) or "" for path in _paths(report) if counts(path, facts.layout)}
-
-        def logical(path: str, number: int) -> int | None:
-            return line_of(texts[path], number) if path in texts else None
-
+        logical = {path: logical_lines(text) for path, text in texts.items()}
         ranked = rank(report, facts.fail_to_pass, logical)[:_KEPT]
         return [[suspect.path, suspect.line, suspect.score] for suspect in ranked]
 

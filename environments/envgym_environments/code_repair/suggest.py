@@ -7,7 +7,7 @@ conditions and arguments that are missing without a trace, text constants, and a
 """
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,7 +17,7 @@ from envgym_environments.code_repair.fixes.names import name_fixes
 from envgym_environments.code_repair.fixes.naming import MOST_ALIKE, fix_name
 from envgym_environments.code_repair.fixes.statements import statement_fixes
 
-__all__ = ["MOST", "Fix", "apply_fix", "line_of", "suggest"]
+__all__ = ["MOST", "Fix", "apply_fix", "line_of", "logical_lines", "suggest"]
 
 MOST = 12
 """The longest list that is ever proposed."""
@@ -49,12 +49,17 @@ def apply_fix(source: str, fix: Fix) -> str:
     return source[: fix.start] + fix.new + source[fix.end :]
 
 
+def logical_lines(source: str) -> Mapping[int, int]:
+    """Physical line -> first line of the logical line that covers it; lines without code are left out."""
+    try:
+        return parse(source).owner
+    except (SyntaxError, ValueError):
+        return {}
+
+
 def line_of(source: str, line: int) -> int | None:
     """The first line of the logical line that covers physical line `line`; None where there is no code."""
-    try:
-        return parse(source).line_of(line)
-    except (SyntaxError, ValueError):
-        return None
+    return logical_lines(source).get(line)
 
 
 @lru_cache(maxsize=4096)
@@ -68,7 +73,7 @@ def suggest(source: str, line: int, *, most: int = MOST) -> tuple[Fix, ...]:
         parsed = parse(source)
     except (SyntaxError, ValueError):
         return ()
-    first = parsed.line_of(line)
+    first = parsed.owner.get(line)
     if first is None:
         return ()
     edits: list[Edit] = []

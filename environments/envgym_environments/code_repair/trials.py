@@ -20,8 +20,6 @@ from envgym_environments.code_repair.runner import Layout, TestReport, run_tests
 __all__ = ["Facts", "Trials", "Verdict", "error_class"]
 
 _VERSION = "1"
-_TRACED_TESTS = 150
-"""Suites up to this many tests are traced whole; of larger ones, the test files in which something fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +173,12 @@ class Trials:
             )
 
     async def traced(self) -> TestReport:
-        """The base state's tests with the lines each executes: the whole suite, or the files that fail."""
+        """What each test of the files in which something fails executes, in the base state."""
         facts = self.facts
-        layout = facts.layout
-        if facts.tests > _TRACED_TESTS:
-            files = {name.partition("::")[0] for name in facts.fail_to_pass}
-            layout = layout.model_copy(update={"tests": tuple(name for name in layout.tests if name in files)})
+        files = {name.partition("::")[0] for name in facts.fail_to_pass}
+        layout = facts.layout.model_copy(
+            update={"tests": tuple(name for name in facts.layout.tests if name in files)}
+        )
         async with await self.backend.create(self.world) as sandbox:
             return await run_tests(
                 sandbox, layout, trace=True, timeout_s=60.0 + 20.0 * facts.run_s, test_timeout_s=6.0 * facts.test_s

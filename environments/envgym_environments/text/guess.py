@@ -7,7 +7,7 @@ from the seed, so every episode of a task may hide another number.
 import numpy as np
 
 from envgym.env import Step, StopReason
-from envgym.messages import Action, Message, ParseError
+from envgym.messages import Action, Message, ParseError, ToolSpec
 from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
 from envgym.tools import check_call, parse_call, tool_spec
@@ -23,7 +23,7 @@ class Guess:
     """Implements `envgym.env.Playable`. Reward 1.0 for the right guess (GOAL), 0.0 without tries left (LOST)."""
 
     uses_seed = True
-    tools = (tool_spec(guess),)
+    tools: tuple[ToolSpec, ...] = (tool_spec(guess),)
 
     def __init__(self, task: Task) -> None:
         self.task = task

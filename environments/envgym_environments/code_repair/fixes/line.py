@@ -63,14 +63,17 @@ def _walk(node: ast.AST, *, top: bool = False) -> Iterator[tuple[ast.AST, ast.AS
 
 @dataclass(slots=True)
 class Source:
-    """A parsed file. `lines` maps the first line's number of each logical line to what begins there."""
+    """A parsed file.
+
+    lines: first line's number of each logical line -> what begins there. owner: physical line -> that number.
+    """
 
     text: str
     tree: ast.Module
     lines: dict[int, list[Line]] = field(default_factory=dict)
+    owner: dict[int, int] = field(default_factory=dict)
     _rows: list[str] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
-    _owner: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._rows = re.findall(r"[^\n]*\n|[^\n]+\Z", self.text)
@@ -102,11 +105,7 @@ class Source:
             last = max(node.lineno, min(getattr(part, "lineno", last) for part in body) - 1)
         self.lines.setdefault(node.lineno, []).append(Line(node, block, index, function, cls, node.lineno, last))
         for number in range(node.lineno, last + 1):
-            self._owner.setdefault(number, node.lineno)
-
-    def line_of(self, number: int) -> int | None:
-        """The first line's number of the logical line that covers a physical line; None for blank lines etc."""
-        return self._owner.get(number)
+            self.owner.setdefault(number, node.lineno)
 
     def offset(self, number: int, column_bytes: int) -> int:
         """Character offset of an `ast` position (1-based line, column in UTF-8 bytes)."""

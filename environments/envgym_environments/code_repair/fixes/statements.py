@@ -126,7 +126,7 @@ def _missing_after(source: Source, line: Line) -> Iterator[Edit]:
     """Statements that may be missing right behind this one."""
     node, function = line.node, line.function
     assert function is not None
-    if not isinstance(node, ast.stmt) or hasattr(node, "body") or source.line_of(line.last) != line.first:
+    if not isinstance(node, ast.stmt) or hasattr(node, "body") or source.owner.get(line.last) != line.first:
         return
     indent, end = source.indent(line.first), source.row_span(line.last, line.last)[1]
     if source.text[end - 1 : end] != "\n" or len(source.lines[line.first]) > 1:
