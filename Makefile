@@ -16,7 +16,7 @@ sources: setup ## The source packages that code-repair tasks are built from, che
 	@$(PYTHON_BIN) scripts/fetch_sources.py
 
 demo: sources ## The main job: build tasks, expert, warm start, RL in sandboxes, evaluation (at most 20 minutes).
-	@$(VENV)/bin/envgym train code-repair --preset demo --out $(OUT)
+	@OUT=$(OUT) scripts/demo.sh
 
 check: setup ## Style, types and import rules.
 	@scripts/check.sh
