@@ -46,6 +46,8 @@ async def isolated(make: Any = MemoryEnv, **options: Any) -> AsyncIterator[Isola
         assert await before.wait_until_back() == []
 
 
+@pytest.mark.slow  # sixteen processes, one after the other
+@pytest.mark.timeout(400)
 def test_it_is_an_env_like_any_other() -> None:
     async def both() -> None:
         report = await check_env(lambda: Isolated(MemoryEnv, TASK).start(), turns=2, uses_seed=True)
