@@ -6,21 +6,38 @@ ones that do. It sees what any tool could see: tests, executed lines and traceba
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from envgym_environments.code_repair.memo import digest_of
 from envgym_environments.code_repair.patch import counts
 from envgym_environments.code_repair.runner import TestReport
-from envgym_environments.code_repair.suggest import logical_lines, suggest
+from envgym_environments.code_repair.suggest import logical_lines, operations, suggest
 from envgym_environments.code_repair.trials import Trials
 
-__all__ = ["MOST", "Suspect", "localise", "ochiai", "rank"]
+__all__ = ["MOST", "Seen", "Suspect", "localise", "ochiai", "rank", "spectrum"]
 
 MOST = 8
 """The longest list that is ever shown."""
 
-_KEPT = 80
+_NO_FRAME = 99
+_KEPT = 400
+_SHORTLIST = 60
+
+
+class Seen(NamedTuple):
+    """What the tests tell of a logical line: how many failing (of `all_failing`) and passing ones execute it.
+
+    depth: how many frames from the raise it stands in a traceback, `_NO_FRAME` where it is in none.
+    """
+
+    path: str
+    line: int
+    failing: int
+    all_failing: int
+    passing: int
+    depth: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +60,7 @@ Logical = Mapping[str, Mapping[int, int]]
 """file -> physical line -> first line of the logical line that covers it; other files and lines are left out."""
 
 
-def _spectrum(report: TestReport, logical: Logical) -> dict[tuple[str, int], set[str]]:
+def _tests_by_line(report: TestReport, logical: Logical) -> dict[tuple[str, int], set[str]]:
     """(file, logical line) -> tests that execute it; what runs at import, every test executes."""
     found: dict[tuple[str, int], set[str]] = {}
     for test, of_file in report.lines.items():
@@ -59,20 +76,31 @@ def _spectrum(report: TestReport, logical: Logical) -> dict[tuple[str, int], set
     return found
 
 
-def rank(report: TestReport, failing: Sequence[str], logical: Logical) -> list[Suspect]:
-    """Every line that a failing test executes, most suspicious first.
-
-    Ties: lines of the tracebacks first, innermost frame first; then in file and line order.
-    """
+def spectrum(report: TestReport, failing: Sequence[str], logical: Logical) -> list[Seen]:
+    """What is known of every line that a failing test executes, in file and line order."""
     failed = {test for test in failing if test in report.lines}
     passed = set(report.passing)
     depth = _depths(report, failed, logical)
-    scored: list[tuple[float, int, str, int]] = []
-    for (path, line), tests in _spectrum(report, logical).items():
-        score = ochiai(len(tests & failed), len(failed), len(tests & passed))
-        if score:
-            scored.append((-score, depth.get((path, line), 99), path, line))
-    return [Suspect(path, line, round(-score, 6)) for score, _, path, line in sorted(scored)]
+    found = []
+    for (path, line), tests in sorted(_tests_by_line(report, logical).items()):
+        if tests & failed:
+            place = depth.get((path, line), _NO_FRAME)
+            found.append(Seen(path, line, len(tests & failed), len(failed), len(tests & passed), place))
+    return found
+
+
+def rank(seen: Iterable[Seen], operations: Callable[[str, int], int]) -> list[Suspect]:
+    """Lines by score, highest first; `operations` counts what a line compares or computes.
+
+    Ties: lines of the tracebacks, innermost frame first; then lines with more operations, since a line that only
+    names and calls has less to be wrong in; then file and line order.
+    """
+    scored = [
+        (-ochiai(one.failing, one.all_failing, one.passing), one.depth, -operations(one.path, one.line), one)
+        for one in seen
+    ]
+    scored.sort(key=lambda row: (*row[:3], row[3].path, row[3].line))
+    return [Suspect(one.path, one.line, round(-score, 6)) for score, _, _, one in scored]
 
 
 def _depths(report: TestReport, failed: Iterable[str], logical: Logical) -> dict[tuple[str, int], int]:
@@ -90,17 +118,20 @@ async def localise(trials: Trials, *, most: int = MOST) -> tuple[Suspect, ...]:
     """The `most` most suspicious lines of the task's base state for which at least one quick fix exists."""
     facts = trials.facts
 
-    async def run() -> list[list[object]]:
+    async def run() -> list[Seen]:
         report = await trials.traced()
         texts = {path: await trials.source(path) or "" for path in _paths(report) if counts(path, facts.layout)}
         logical = {path: logical_lines(text) for path, text in texts.items()}
-        ranked = rank(report, facts.fail_to_pass, logical)[:_KEPT]
-        return [[suspect.path, suspect.line, suspect.score] for suspect in ranked]
+        found = spectrum(report, facts.fail_to_pass, logical)
+        found.sort(key=lambda one: -ochiai(one.failing, one.all_failing, one.passing))
+        return found[:_KEPT]
 
+    seen = [Seen(*row) for row in await trials.memo.get(digest_of("spectrum", facts.key), run)]
+    texts = {path: await trials.source(path) or "" for path in {one.path for one in seen}}
     chosen: list[Suspect] = []
-    for path, line, score in await trials.memo.get(digest_of("localise", facts.key), run):
-        if suggest(await trials.source(path) or "", line):
-            chosen.append(Suspect(path, line, score))
+    for suspect in rank(seen, lambda path, line: operations(texts[path], line))[:_SHORTLIST]:
+        if suggest(texts[suspect.path], suspect.line):
+            chosen.append(suspect)
         if len(chosen) == most:
             break
     return tuple(chosen)

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from envgym_environments.code_repair.fixes.calls import call_fixes
 from envgym_environments.code_repair.fixes.expressions import expression_fixes
 from envgym_environments.code_repair.fixes.line import Edit, Line, Source, parse
 from envgym_environments.code_repair.fixes.names import name_fixes
 from envgym_environments.code_repair.fixes.naming import MOST_ALIKE, fix_name
 from envgym_environments.code_repair.fixes.statements import statement_fixes
 
-__all__ = ["MOST", "Fix", "apply_fix", "line_of", "logical_lines", "suggest"]
+__all__ = ["MOST", "Fix", "apply_fix", "line_of", "logical_lines", "operations", "suggest"]
 
 MOST = 12
 """The longest list that is ever proposed."""
@@ -62,6 +63,19 @@ def line_of(source: str, line: int) -> int | None:
     return logical_lines(source).get(line)
 
 
+_OPERATIONS = (ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Slice, ast.IfExp)
+
+
+def operations(source: str, line: int, *, most: int = 2) -> int:
+    """How many comparisons and computations the logical line that begins at `line` holds, counted up to `most`."""
+    try:
+        parts = parse(source).lines.get(line, ())
+    except (SyntaxError, ValueError):
+        return 0
+    found = sum(isinstance(node, _OPERATIONS) for part in parts for node, _parent in part.nodes())
+    return min(found, most)
+
+
 @lru_cache(maxsize=4096)
 def suggest(source: str, line: int, *, most: int = MOST) -> tuple[Fix, ...]:
     """At most `most` fixes for the logical line that covers `line` (1-based), in text order.
@@ -80,7 +94,7 @@ def suggest(source: str, line: int, *, most: int = MOST) -> tuple[Fix, ...]:
     for part in parsed.lines[first]:
         if _is_text(part.node):
             continue
-        for family in (expression_fixes, name_fixes, statement_fixes):
+        for family in (expression_fixes, name_fixes, call_fixes, statement_fixes):
             edits += family(parsed, part)
     edits.sort(key=lambda edit: (round(edit.cost, 2), edit.start, edit.end, edit.new))
     return _chosen(parsed, edits, first, most)

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from envgym_environments.code_repair.localise import localise, ochiai, rank
+from envgym_environments.code_repair.localise import Suspect, localise, ochiai, rank, spectrum
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.runner import TestReport
 from envgym_environments.code_repair.trials import Trials
@@ -25,21 +25,25 @@ def report(lines: dict[str, tuple[int, ...]], frames: dict[str, tuple[tuple[str,
     )
 
 
+def ranked(
+    report: TestReport, failing: list[str], logical: dict[str, dict[int, int]], **many: int
+) -> list[Suspect]:
+    return rank(spectrum(report, failing, logical), lambda path, line: many.get(f"line_{line}", 0))
+
+
 def test_lines_that_only_failing_tests_execute_come_first_and_unexecuted_ones_never() -> None:
-    found = rank(report({"f1": (1, 2, 3), "f2": (2, 3), "p1": (1, 3, 4)}, {}), ["f1", "f2"], EVERY)
+    found = ranked(report({"f1": (1, 2, 3), "f2": (2, 3), "p1": (1, 3, 4)}, {}), ["f1", "f2"], EVERY)
     assert [one.line for one in found] == [2, 3, 1]
     assert [one.score for one in found] == [1.0, round(2 / math.sqrt(2 * 3), 6), 0.5]
 
 
-def test_ties_go_to_the_traceback_innermost_first_then_to_line_order() -> None:
-    lines = {"f1": (1, 2, 3, 4)}
-    found = rank(report(lines, {"f1": (("a.py", 4), ("a.py", 2))}), ["f1"], EVERY)
-    assert [one.line for one in found] == [4, 2, 1, 3]
+def test_ties_go_to_the_traceback_then_to_lines_that_compute_then_to_line_order() -> None:
+    raised = report({"f1": (1, 2, 3, 4, 5, 6)}, {"f1": (("a.py", 4), ("a.py", 2))})
+    assert [one.line for one in ranked(raised, ["f1"], EVERY, line_5=2, line_2=1)] == [4, 2, 5, 1, 3, 6]
 
 
 def test_lines_of_other_files_than_the_package_are_left_out() -> None:
-    found = rank(report({"f1": (1, 2)}, {}), ["f1"], {"a.py": {2: 2}})
-    assert [one.line for one in found] == [2]
+    assert [one.line for one in ranked(report({"f1": (1, 2)}, {}), ["f1"], {"a.py": {2: 2}})] == [2]
 
 
 @pytest.mark.namespaces

@@ -33,7 +33,6 @@ def statement_fixes(source: Source, line: Line) -> Iterator[Edit]:
         case ast.Pass():
             yield from _instead_of_pass(source, node, line)
     if line.function is not None:
-        yield from _unused_arguments(source, line)
         yield from _missing_after(source, line)
     yield from _delete(source, line)
 
@@ -104,24 +103,6 @@ def _instead_of_pass(source: Source, node: ast.Pass, line: Line) -> Iterator[Edi
             yield Edit("return", *source.span(node), f"return {name}", f"pass -> return {name}", 2.2 + 0.8 * rank)
 
 
-def _unused_arguments(source: Source, line: Line) -> Iterator[Edit]:
-    """Pass on a name that is bound and never read, as one more argument of a call on this line."""
-    assert line.function is not None
-    scope = scope_of(line.function)
-    unused = [name for name in scope.bound if scope.unused(name) and min(scope.bound[name]) <= line.first]
-    if not unused:
-        return
-    for node, _parent in line.nodes():
-        if not isinstance(node, ast.Call) or any(isinstance(arg, ast.Starred) for arg in node.args):
-            continue
-        end = source.span(node)[1] - 1
-        lead = ", " if node.args or node.keywords else ""
-        for name in unused[:2]:
-            if not node.keywords:
-                yield Edit("argument", end, end, f"{lead}{name}", f"add argument {name}", 1.8)
-            yield Edit("argument", end, end, f"{lead}{name}={name}", f"add {name}={name}", 2.0)
-
-
 def _missing_after(source: Source, line: Line) -> Iterator[Edit]:
     """Statements that may be missing right behind this one."""
     node, function = line.node, line.function
@@ -134,7 +115,7 @@ def _missing_after(source: Source, line: Line) -> Iterator[Edit]:
     scope = scope_of(function)
     proposals: list[tuple[str, float]] = []
     if function.name == "__init__":
-        proposals += [(f"self.{name} = {name}", 0.8) for name in scope.bound if _is_parameter(scope, name, line)]
+        proposals += [(f"self.{name} = {name}", 0.8) for name in _unkept(scope, line)]
     last = line.index == len(line.block) - 1
     leaves = isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue)
     if last and not leaves:
@@ -153,10 +134,15 @@ def _missing_after(source: Source, line: Line) -> Iterator[Edit]:
         yield Edit("insert", end, end, f"{indent}{text}\n", f"insert {text}", cost)
 
 
-def _is_parameter(scope: Scope, name: str, line: Line) -> bool:
+def _unkept(scope: Scope, line: Line) -> list[str]:
+    """Parameters that are never read, or after which the class reads an attribute that it never sets."""
     assert line.function is not None
-    parameters = {arg.arg for arg in ast.walk(line.function.args) if isinstance(arg, ast.arg)}
-    return name in parameters and scope.unused(name)
+    names = [arg.arg for arg in ast.walk(line.function.args) if isinstance(arg, ast.arg)]
+    own = [node for node in ast.walk(line.cls or line.function) if isinstance(node, ast.Attribute)]
+    own = [node for node in own if isinstance(node.value, ast.Name) and node.value.id == "self"]
+    kept = {node.attr for node in own if isinstance(node.ctx, ast.Store)}
+    read = {node.attr for node in own} - kept
+    return [name for name in names if name not in kept and name != "self" and (scope.unused(name) or name in read)]
 
 
 def _targets(node: ast.Assign) -> list[str]:
