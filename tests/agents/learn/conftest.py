@@ -124,20 +124,24 @@ class Vault:
         return Step((Message(role="user", content=text),), legal=legal, state_key=f"{self.turns}:{text}")
 
 
+def vault_tasks(count: int = 64) -> TaskSet:
+    return TaskSet(
+        [
+            Task(
+                id=f"vault-{index}",
+                prompt="open the vault",
+                split="train" if index % 4 else "heldout",
+                seed=index,
+                metadata={"package": f"p{index % 5}"},
+            )
+            for index in range(count)
+        ]
+    )
+
+
 @pytest.fixture
 def vault() -> Iterator[EnvSpec]:
-    def tasks(count: int = 64) -> TaskSet:
-        splits = ["train" if index % 4 else "heldout" for index in range(count)]
-        return TaskSet(
-            [
-                Task(
-                    id=f"vault-{i}", prompt="open the vault", split=split, seed=i, metadata={"package": f"p{i % 5}"}
-                )
-                for i, split in enumerate(splits)
-            ]
-        )
-
-    spec = EnvSpec(name="test-vault", tasks=tasks, make=Vault, in_process=True)
+    spec = EnvSpec(name="test-vault", tasks=vault_tasks, make=Vault, in_process=True)
     register("environments", spec.name, spec)
     yield spec
     unregister("environments", spec.name)

@@ -3,6 +3,11 @@
 import asyncio
 import io
 import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -144,3 +149,47 @@ def test_presets_are_valid_configurations():
 def test_a_split_without_tasks_is_refused(config, tmp_path):
     with pytest.raises(ValueError, match="no tasks in its split 'valid'"):
         train(config.model_copy(update={"split": "valid"}), tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_run_killed_with_sigkill_resumes_to_the_same_weights(config, tmp_path):
+    """As above, but nothing of the killed process gets to run: a real kill -9, at an arbitrary moment."""
+    script = f"""
+import importlib.util, sys
+module = importlib.util.spec_from_file_location("support", {str(Path(__file__).with_name("conftest.py"))!r})
+support = importlib.util.module_from_spec(module); sys.modules["support"] = support
+module.loader.exec_module(support)
+module = importlib.util.spec_from_file_location("this", {__file__!r})
+this = importlib.util.module_from_spec(module); module.loader.exec_module(this)
+from envgym.registry import EnvSpec, register
+from envgym_agents.learn.config import TrainConfig
+import torch
+torch.set_num_threads(1)
+register("environments", "test-vault", EnvSpec(name="test-vault", tasks=support.vault_tasks, make=support.Vault))
+register("agents", "test-solver", lambda task, *, seed: this.Solver())
+register("agents", "test-guesser", lambda task, *, seed: this.Guesser(seed))
+config = TrainConfig.model_validate_json({config.model_dump_json()!r})
+this.train(config, {str(tmp_path / "killed")!r})
+"""
+    child = subprocess.Popen([sys.executable, "-c", script])
+    metrics = tmp_path / "killed" / "metrics.jsonl"
+    try:
+        while not (metrics.exists() and metrics.read_text().count("\n") >= 2):
+            assert child.poll() is None, "it ended before it could be killed"
+            time.sleep(0.01)  # polling another process's file
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    assert not (tmp_path / "killed" / "trained").exists()
+    train(config, tmp_path / "killed", resume=True)
+    train(config, tmp_path / "whole")
+    whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_another_model_folder_trains_with_the_same_command(config, tmp_path):
+    train(config, tmp_path / "first")
+    path = str(tmp_path / "first" / "warm")
+    values = {**config.model_dump(), "model": {"path": path, "context": 128}}
+    report = train(TrainConfig.model_validate(values), tmp_path / "second")
+    assert report["reinforce"]["step"] == 3
