@@ -20,14 +20,18 @@ _MOST_CHARACTERS = 6000
 _MOST_LINES = 200
 _SHELL_S = 30.0
 _PRUNE = r"-name __pycache__ -o -name .git -o -name '*.pyc' -o -name .hypothesis -o -name '*.egg-info'"
+_MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _NOISE = (
     (re.compile(r"\b0x[0-9a-fA-F]{6,}\b"), "0x..."),
     (re.compile(r"\bin \d+\.\d+ ?s(?:econds)?\b"), "in <time>"),
     (re.compile(r"\b\d+\.\d+s\b"), "<time>"),
-    (re.compile(r"\breal\s+\S+\n(?:user\s+\S+\n)(?:sys\s+\S+\n?)"), "<times>\n"),
+    (re.compile(r"\breal\s+\S+\nuser\s+\S+\nsys\s+\S+"), "<times>"),
     (re.compile(r"\bpid[ =:]+\d+", re.IGNORECASE), "pid <pid>"),
-    (re.compile(r"/tmp/[\w.-]+"), "/tmp/<tmp>"),
+    (re.compile(r"/tmp/(?:tmp\.?|pytest-)[\w.-]+"), "/tmp/<tmp>"),
+    (re.compile(rf"\b(?:{_MONTHS}) [ \d]\d \d\d:\d\d(?::\d\d)?\b"), "<date>"),
+    (re.compile(r"\b20\d\d-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?"), "<date>"),
 )
+"""What no world can repeat. A process id or a time that a program prints bare is beyond it."""
 
 
 def _list_files(path: str = ".") -> None:

@@ -57,8 +57,8 @@ class Facts:
 
     @property
     def run_s(self) -> float:
-        """How long one run may take."""
-        return 12.0 + 6.0 * self.suite_s
+        """How long one run may take: generous, since what hangs is stopped test by test."""
+        return 30.0 + 10.0 * self.suite_s
 
 
 def error_class(line: str) -> str:
