@@ -1,4 +1,4 @@
-"""Fetch and unpack every package that code-repair tasks are built from, checked by hash; quick when they are there."""
+"""Fetch and unpack every package that code-repair tasks are built from, checked by hash; quick the next time."""
 
 import sys
 
