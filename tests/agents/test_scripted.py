@@ -66,7 +66,7 @@ def test_the_expert_draws_lines_less_often_the_further_down_they_stand() -> None
 
 
 def test_the_expert_applies_a_fix_of_the_line_it_drew_and_hopes_when_no_test_is_left() -> None:
-    agent = ScriptedExpert(0)
+    agent = ScriptedExpert(0, browse=0.0)
     assert said(agent, LISTED).startswith("suggest ")
     assert said(agent, OPEN).startswith("apply ")
     assert said(agent, seen("edited: x", "revert", "submit")) == "submit"
@@ -85,6 +85,21 @@ def test_a_forked_expert_draws_from_its_own_seed_and_leaves_its_parent_alone() -
     same = ScriptedExpert(3)
     said(same, LISTED)
     assert future(parent) == future(same)
+
+
+def test_the_expert_looks_at_another_line_first_as_often_as_it_is_told() -> None:
+    def browsed(browse: float) -> int:
+        count = 0
+        for seed in range(300):
+            agent = ScriptedExpert(seed, browse=browse)
+            said(agent, LISTED)
+            count += said(agent, OPEN).startswith("suggest ")
+        return count
+
+    assert browsed(0.0) < browsed(0.3) < browsed(0.9)
+    assert 50 < browsed(0.3) < 130
+    with pytest.raises(ValueError, match="browse is"):
+        ScriptedExpert(0, browse=1.0)
 
 
 def test_a_wrong_decay_is_refused() -> None:

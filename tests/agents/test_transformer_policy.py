@@ -294,9 +294,10 @@ def test_a_distribution_sums_to_one_and_keeps_the_likeliest(logits, temperature,
     row = np.array(logits, np.float32)
     ids, logs = distribution(row, Sampling(temperature=temperature, top_p=top_p), first=True)
     assert np.exp(logs).sum() == pytest.approx(1)
-    assert row[ids].max() == row.max()
+    rounding = 1e-9  # of the log-probabilities: logits that differ by less are equally likely
+    assert row[ids].max() >= row.max() - rounding
     dropped = np.delete(row, ids)
-    assert not len(dropped) or dropped.max() <= row[ids].min()
+    assert not len(dropped) or dropped.max() <= row[ids].min() + rounding
 
 
 def test_greedy_takes_the_likeliest_allowed_token_and_reports_temperature_one():

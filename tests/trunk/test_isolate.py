@@ -159,7 +159,9 @@ class Lying(MemoryEnv):
             case "object":
                 return Step(info={"self": self})
             case "raw":
-                for fd in range(3, 64):
+                for fd in map(int, os.listdir("/proc/self/fd")):
+                    if fd < 3:
+                        continue
                     try:
                         os.write(fd, b"\x00\x00\x00\x04nope")
                     except OSError:
