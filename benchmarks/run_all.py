@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 
 def verdict(result):
     """Whether a result's bars are met: the field that says so, None where there is no bar."""
-    return next((result[name] for name in ("met", "kept", "passes") if name in result), None)
+    return next((result[name] for name in ("met", "kept", "passes") if isinstance(result.get(name), bool)), None)
 
 
 def main():

@@ -12,16 +12,19 @@ import ast
 import asyncio
 import json
 import platform
+import tempfile
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from envgym_environments.code_repair.describe import restore
+from envgym_environments.code_repair.factory import Plan
 from envgym_environments.code_repair.localise import localise
 from envgym_environments.code_repair.memo import Memo
+from envgym_environments.code_repair.sources import packages
 from envgym_environments.code_repair.suggest import apply_fix, line_of, suggest
-from envgym_environments.code_repair.taskset import load_tasks
+from envgym_environments.code_repair.taskset import build_tasks, load_tasks
 from envgym_environments.code_repair.trials import Trials
 
 from envgym.registry import make_backend
@@ -96,6 +99,14 @@ def table(tasks: list[Task], found: list[Reach]) -> dict[str, dict[str, float]]:
     }
 
 
+async def some_tasks(path: Path) -> Path:
+    """A task file of one small package, for a run that only shows that this works."""
+    chosen = [one for one in packages() if one.name == "inflection"]
+    async with make_backend("auto") as backend:
+        await build_tasks(chosen, backend, plan=Plan(per_package=5), path=path)
+    return path
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=Path, default=None, help="task file (default: the one in the cache)")
@@ -104,8 +115,14 @@ def main() -> None:
     parser.add_argument("--memo", type=Path, default=None)
     parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--quick", action="store_true", help="five tasks of one package, built for it")
     options = parser.parse_args()
-    tasks = [task for task in load_tasks(options.file) if options.split in (None, task.split)]
+    if options.quick:
+        options.limit = 5
+    with tempfile.TemporaryDirectory() as scratch:
+        given = asyncio.run(some_tasks(Path(scratch) / "tasks.jsonl")) if options.quick else options.file
+        known = load_tasks(given)
+    tasks = [task for task in known if options.split in (None, task.split)]
     order = np.random.default_rng(0).permutation(len(tasks))[: options.limit]
     tasks = [tasks[int(index)] for index in sorted(order)]
     found = asyncio.run(measure(tasks, Memo(options.memo), options.at_once))

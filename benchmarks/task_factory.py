@@ -54,8 +54,11 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--backend", default="auto")
-    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--out", "--json", type=Path, default=None)
+    parser.add_argument("--quick", action="store_true", help="five tasks of one package")
     options = parser.parse_args()
+    if options.quick:
+        options.package, options.count = ["inflection"], 5
     machine, yields, medians = facts(), {}, {}
     for name in options.package or ["toolz"]:
         plan = Plan(per_package=options.count, seed=options.seed)
