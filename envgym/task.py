@@ -32,7 +32,7 @@ class World(_Frozen):
     """Where a task is played.
 
     image: "host" (the host's root, read-only below a copy-on-write layer, secrets masked), an absolute path
-        of a rootfs directory, or a name from ``containers/images.toml``.
+        of a rootfs directory, or a name that the backend was given (its option ``images``).
     trees: host directories laid over the image.
     files: absolute path inside the world -> text content, laid over the trees.
     setup: shell commands run once; their result is part of the task's base snapshot.

@@ -11,7 +11,7 @@ chosen=()
 for name in anytree boltons funcy inflection parse pyrsistent tinydb toolz voluptuous webcolors \
   cachetools humanize schema sqlparse xmltodict; do chosen+=(--package "$name"); done
 
-[ -e "$TASKS" ] || "$bin/envgym" tasks build --per-package "${PER_PACKAGE:-10}" "${chosen[@]}" --file "$TASKS"
+[ -e "$TASKS" ] || "$bin/envgym" tasks build --per-package "${PER_PACKAGE:-10}" "${chosen[@]}" --file "$TASKS" || [ -e "$TASKS" ]
 resume=()
 [ -e "$OUT/config.json" ] && resume=(--resume)
 "$bin/envgym" train --preset demo --out "$OUT" --set "task_options.path=$TASKS" "${resume[@]}" "$@"

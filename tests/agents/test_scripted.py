@@ -51,13 +51,14 @@ def test_both_players_localise_test_what_they_edited_take_failures_back_and_subm
     assert said(agent, seen("pass 9; tests left 1", "revert", "submit")) == "submit"
 
 
-def test_brute_force_goes_through_the_lists_in_order_and_stops_with_the_budget() -> None:
+def test_brute_force_goes_through_the_lists_in_order_and_hands_in_its_last_guess_untested() -> None:
     agent = BruteForce()
     assert said(agent, LISTED) == "suggest 1"
     assert said(agent, OPEN) == "apply variable"
     assert said(agent, seen("reverted", "apply lt-to-le", "suggest 2", "submit")) == "apply lt-to-le"
     assert said(agent, seen("reverted", "suggest 2", "submit")) == "suggest 2"
-    assert said(agent, seen("fail 1 of 1 E; tests left 0", "revert", "submit")) == "submit"
+    assert said(agent, seen("fail E; tests left 0", "revert", "submit")) == "revert"
+    assert said(agent, seen("edited: x", "revert", "submit")) == "submit"
 
 
 def test_the_expert_draws_lines_less_often_the_further_down_they_stand() -> None:

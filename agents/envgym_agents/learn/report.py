@@ -154,6 +154,8 @@ def write_report(
             after, before, seed=config.seed, draws=draws, by_cluster=True
         ),
     }
+    for other in evaluations[:-2]:
+        changes[f"after RL - {other.name}, by task"] = difference(after, other, seed=config.seed, draws=draws)
     summaries = [one.summary() for one in evaluations]
     steps = read_metrics(folder.path / "metrics.jsonl")
     quick = [(line["step"], folder.done(f"evaluate-step-{line['step']:05d}")) for line in steps]
