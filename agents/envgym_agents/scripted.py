@@ -42,7 +42,7 @@ class RandomAgent:
 
 
 class BruteForce:
-    """Every suggestion of every line, in the order listed, until the tests pass; the last guess goes in untested."""
+    """Every suggestion of every line, in the order listed, until the tests pass; the last guess goes untested."""
 
     def __init__(self, *, name: str = "agent") -> None:
         self.name = name
