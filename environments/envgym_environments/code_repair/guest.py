@@ -8,6 +8,7 @@ Imports only the standard library and pytest, and nothing of this project.
 """
 
 import base64
+import gc
 import importlib
 import json
 import os
@@ -19,6 +20,7 @@ import threading
 import time
 import zlib
 from collections.abc import Generator
+from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -29,6 +31,9 @@ for _name in ("unittest", "doctest", "pdb", "difflib", "xml.etree.ElementTree", 
     importlib.import_module(_name)  # what every run needs anyway: a warm interpreter then has it
 for _name in default_plugins:
     importlib.import_module(f"_pytest.{_name}")
+
+_LEFT_OUT = ("cacheprovider", "faulthandler", "unraisableexception", "threadexception", "pastebin", "stepwise", "junitxml")
+"""Plugins of pytest's own that no outcome depends on and that cost time in every run."""
 
 _MAX_ERROR = 300
 _MAX_FRAMES = 8
@@ -102,7 +107,10 @@ class Recorder:
         self._out = descriptor
         self._root: str = request["root"]
         self._prefix = os.path.join(self._root, request["package"])
+        files = [Path(self._root, name) for name in request["files"]]
+        self._wanted_paths = {str(path) for file in files for path in (file, *file.parents)}
         self._selection = None if request["selection"] is None else set(request["selection"])
+        self._on_the_way = {part for nodeid in self._selection or () for part in _leading(nodeid)}
         self._deselect = tuple(request["deselect"])
         self._deadline_s: float | None = request["test_timeout_s"]
         self._tracer = LineTracer(self._root, request["package"]) if request["trace"] else None
@@ -127,6 +135,17 @@ class Recorder:
         """Lines that run while the package is imported belong to every test."""
         if self._tracer:
             self._tracer.start()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_ignore_collect(self, collection_path: Path) -> bool:
+        """Look at nothing but the requested files and the folders they lie in."""
+        return str(collection_path) not in self._wanted_paths
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makeitem(self, collector: pytest.Collector, name: str) -> list[pytest.Item] | None:
+        """Collect no class and no function that holds nothing of the selection."""
+        unwanted = self._selection is not None and f"{collector.nodeid}::{name}" not in self._on_the_way
+        return [] if unwanted else None
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -212,6 +231,12 @@ class Recorder:
         return frames[::-1][:_MAX_FRAMES]
 
 
+def _leading(nodeid: str) -> list[str]:
+    """The ids of what holds a test, itself included without its parameters: "f::C::t[1]" -> "f", "f::C", "f::C::t"."""
+    parts = nodeid.partition("[")[0].split("::")
+    return ["::".join(parts[: end + 1]) for end in range(len(parts))]
+
+
 def _is_source(name: str, root: str, prefix: str) -> bool:
     """Whether a file belongs to the package and is not one of its tests. `root` ends with a slash."""
     if name != prefix and not name.startswith(prefix + "/"):
@@ -264,9 +289,11 @@ def main(request: dict[str, Any]) -> NoReturn:
     os.dup2(null, 0)
     os.dup2(null, 1)
     _prepare(request)
+    gc.freeze()  # what a warm interpreter holds is never garbage: no collection needs to look at it
     recorder = Recorder(request, channel)
     arguments = ["-q", "-c", os.devnull, f"--rootdir={request['root']}", "--continue-on-collection-errors"]
-    arguments += ["--tb=short", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
+    arguments += ["--tb=native"]  # nobody reads the text of a traceback, and pytest's own costs as much as a test
+    arguments += [part for name in _LEFT_OUT for part in ("-p", f"no:{name}")]
     if request["fail_fast"]:
         arguments.append("-x")
     code = int(pytest.main([*arguments, *request["files"]], plugins=[recorder]))
