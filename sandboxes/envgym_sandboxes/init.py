@@ -130,13 +130,14 @@ class Init:
     # -- commands ----------------------------------------------------------------------------------------------
 
     def do_cancel(self, head: protocol.Head, _body: bytes) -> None:
-        """The host no longer waits for a command: its deadline is now."""
+        """The host no longer waits for a command: its deadline is now, before any other request is read."""
         command = self.commands.get(head["target"])
         if command:
             command.deadline = 0.0
         if self.shell.running and self.shell.running.number == head["target"]:
             self.shell.running.deadline = 0.0
         self.waiting = [(waiting, body) for waiting, body in self.waiting if waiting["id"] != head["target"]]
+        self.expire()
 
     def present(self) -> frozenset[int]:
         """The processes there are before a command."""

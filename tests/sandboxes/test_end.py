@@ -173,3 +173,27 @@ def test_a_cancelled_command_is_killed_and_the_sandbox_lives(make, run, world):
                 assert b"alive" not in result.stdout
 
     run(main())
+
+
+def parent_of_the_sleeper():
+    """The process that carries out a sandbox's requests: the parent of its one `sleep 4242`."""
+    (sleeper,) = (pid for pid in processes_below([os.getpid()]) if b"4242" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return int(Path(f"/proc/{sleeper}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_request_that_arrives_with_a_cancellation_meets_no_living_command(make, run, world):
+    async def main():
+        async with make() as backend, await backend.create(world) as sandbox:
+            running = asyncio.ensure_future(sandbox.exec(["sh", "-c", "echo $$ > pid; exec sleep 4242"]))
+            await asyncio.sleep(0.3)
+            owner = parent_of_the_sleeper()
+            os.kill(owner, signal.SIGSTOP)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            asyncio.get_running_loop().call_later(0.3, os.kill, owner, signal.SIGCONT)
+            ask = ["sh", "-c", "kill -0 $(cat pid) && echo alive"]
+            results = await asyncio.gather(*(sandbox.exec(ask) for _ in range(12)))
+            assert all(b"alive" not in result.stdout for result in results)
+
+    run(main())
