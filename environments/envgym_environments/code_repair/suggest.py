@@ -107,7 +107,7 @@ def _is_text(node: ast.AST) -> bool:
 def _chosen(source: Source, edits: Iterable[Edit], first: int, most: int) -> tuple[Fix, ...]:
     """The first `most` edits that parse and differ from the original and from each other."""
     start, end = _piece(source, source.lines[first][0])
-    seen = {_tree(source.text[start:end])}
+    seen = _Seen(source.text[start:end])
     alike: dict[str, int] = {}
     chosen: list[tuple[Edit, str]] = []
     for edit in edits:
@@ -116,10 +116,8 @@ def _chosen(source: Source, edits: Iterable[Edit], first: int, most: int) -> tup
         if not start <= edit.start <= edit.end <= end:
             continue
         text = source.text[start : edit.start] + edit.new + source.text[edit.end : end]
-        tree = _tree(text)
-        if tree is None or tree in seen:
+        if not seen.add(text):
             continue
-        seen.add(tree)
         name = fix_name(edit, source.text[edit.start : edit.end])
         alike[name] = alike.get(name, 0) + 1
         if alike[name] <= MOST_ALIKE:
@@ -148,10 +146,34 @@ def _piece(source: Source, line: Line) -> tuple[int, int]:
     return source.row_span(min([line.function.lineno, *decorators]), line.function.end_lineno)
 
 
-def _tree(text: str) -> str | None:
+class _Seen:
+    """Pieces of code that are all different syntax.
+
+    Comparing syntax is slow, and code that differs by more than blanks and parentheses is different syntax in
+    every edit that is proposed here: only the rest is compared.
+    """
+
+    _LOOSE = str.maketrans("", "", " \t\n\r\f\\()")
+
+    def __init__(self, text: str) -> None:
+        self._alike: dict[str, list[str]] = {text.translate(self._LOOSE): [text]}
+
+    def add(self, text: str) -> bool:
+        """Whether the text is code, and none that was there before."""
+        tree = _tree(text)
+        if tree is None:
+            return False
+        alike = self._alike.setdefault(text.translate(self._LOOSE), [])
+        if alike and ast.dump(tree) in {ast.dump(other) for other in map(_tree, alike) if other is not None}:
+            return False
+        alike.append(text)
+        return True
+
+
+def _tree(text: str) -> ast.Module | None:
     """The syntax of whole rows, whatever they are indented by; None when they have none."""
     indented = text[:1] in (" ", "\t")
     try:
-        return ast.dump(ast.parse("if 1:\n" + text if indented else text))
+        return ast.parse("if 1:\n" + text if indented else text)
     except (SyntaxError, ValueError):
         return None
