@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import os
 import socket
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +42,6 @@ class Base:
     lowers: tuple[str, ...]
     layers: tuple[str, ...]
     spec: dict[str, Any]
-    users: int = 0
 
 
 @dataclass(slots=True)
@@ -69,6 +68,7 @@ class LayeredBackend:
         self._references: dict[str, int] = {}
         self._snapshots: dict[str, _Held] = {}
         self._bases: OrderedDict[str, asyncio.Task[Base]] = OrderedDict()
+        self._users: Counter[str] = Counter()
         self._sandboxes: dict[str, LayeredSandbox] = {}
         self._groups: dict[str, Groups] = {}
         self._dying: list[Path] = []
@@ -122,7 +122,7 @@ class LayeredBackend:
         held.references -= 1
         if held.references == 0:
             del self._snapshots[snapshot.id]
-            await self._leave_base(held.frozen.world)
+            self._leave_base(held.frozen.world)
             await self.unuse(held.frozen.chain)
 
     def _held(self, snapshot: SandboxSnapshot) -> _Held:
@@ -176,7 +176,7 @@ class LayeredBackend:
         groups = self._groups.pop(sandbox.id, None)
         if groups:
             self._dying = [path for path in self._dying if not remove_cgroup(path)] + groups.remove()
-        await self._leave_base(sandbox.world)
+        self._leave_base(sandbox.world)
         if upper is not None:
             await self._drop((upper,))
         await self.unuse(chain)
@@ -255,18 +255,20 @@ class LayeredBackend:
     # -- base states -------------------------------------------------------------------------------------------
 
     async def _base(self, world: World, users: int) -> Base:
+        """A world's base, with `users` more who hold it: already while they wait, so that it is not idle."""
         key = world.model_dump_json()
         task = self._bases.get(key)
         if task is None:
             task = self._bases[key] = asyncio.create_task(self._prepare(world))
         self._bases.move_to_end(key)
+        self._users[key] += users
         try:
-            base = await asyncio.shield(task)
-        except Exception:
-            self._bases.pop(key, None)
+            return await asyncio.shield(task)
+        except BaseException as error:
+            self._users[key] -= users
+            if isinstance(error, Exception) and self._bases.get(key) is task:
+                del self._bases[key]
             raise
-        base.users += users
-        return base
 
     async def _prepare(self, world: World) -> Base:
         base = await self.make_base(world)
@@ -292,20 +294,20 @@ class LayeredBackend:
                 what = "timed out" if answer["timed_out"] else f"ended with status {answer['code']}"
                 raise EnvironmentFailure(f"World.setup command {command!r} {what}: {tail}")
 
-    async def _leave_base(self, world: World) -> None:
-        task = self._bases.get(world.model_dump_json())
-        if task is not None and task.done() and not task.cancelled() and task.exception() is None:
-            task.result().users -= 1
+    def _leave_base(self, world: World) -> None:
+        self._users[world.model_dump_json()] -= 1
 
     async def _forget_idle_bases(self) -> None:
         """Bases are kept for their next use, the least recently used ones not for ever."""
         idle = [
             key
             for key, task in self._bases.items()
-            if task.done() and task.exception() is None and task.result().users == 0
+            if task.done() and not task.cancelled() and task.exception() is None and self._users[key] <= 0
         ]
-        for key in idle[: max(0, len(idle) - _IDLE_BASES)]:
-            await self._drop(self._bases.pop(key).result().layers)
+        forgotten = [(key, self._bases.pop(key)) for key in idle[: max(0, len(idle) - _IDLE_BASES)]]
+        for key, task in forgotten:  # nobody else can find them any more
+            del self._users[key]
+            await self._drop(task.result().layers)
 
     # -- processes ---------------------------------------------------------------------------------------------
 
