@@ -97,7 +97,7 @@ def measure(repeats, size):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one repeat")
-    parser.add_argument("--size", default="0.8M", help="model size, see envgym_agents.model.SIZES")
+    parser.add_argument("--size", default="1M", help="model size, see envgym_agents.model.SIZES")
     parser.add_argument("--json", type=Path, help="write the result to this file")
     options = parser.parse_args()
     result = measure(1 if options.quick else 5, options.size)

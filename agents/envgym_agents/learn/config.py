@@ -27,7 +27,7 @@ class ModelConfig(_Frozen):
     """
 
     path: str | None = None
-    size: str = "0.8M"
+    size: str = "1M"
     vocabulary: int = Field(default=2000, ge=300)
     numbers: int = Field(default=48, ge=0)
     context: int = Field(default=2048, ge=128)
