@@ -1,4 +1,4 @@
-"""Base states of worlds: kept for their next use, forgotten when there are too many, never while somebody uses them."""
+"""Base states of worlds: kept for their next use, forgotten when there are too many, never while in use."""
 
 import asyncio
 

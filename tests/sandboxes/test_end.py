@@ -177,7 +177,9 @@ def test_a_cancelled_command_is_killed_and_the_sandbox_lives(make, run, world):
 
 def parent_of_the_sleeper():
     """The process that carries out a sandbox's requests: the parent of its one `sleep 4242`."""
-    (sleeper,) = (pid for pid in processes_below([os.getpid()]) if b"4242" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    (sleeper,) = (
+        pid for pid in processes_below([os.getpid()]) if b"4242" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
     return int(Path(f"/proc/{sleeper}/stat").read_text().rpartition(")")[2].split()[1])
 
 

@@ -16,9 +16,10 @@ from rich.console import Console
 from transformers.utils.logging import disable_progress_bar
 
 from envgym_agents.learn.config import TrainConfig, load
+from envgym_agents.learn.pool import report_runs
 from envgym_agents.learn.run import evaluate_folders, train
 
-__all__ = ["eval_command", "preset", "presets", "train_command"]
+__all__ = ["eval_command", "preset", "presets", "report_command", "train_command"]
 
 _Config = Annotated[Path | None, typer.Option("--config", help="A TOML file with a configuration.")]
 _Preset = Annotated[
@@ -98,6 +99,17 @@ def eval_command(  # noqa: PLR0913  # one parameter per option
     report = asyncio.run(
         evaluate_folders(chosen, out, models=model or [], agents=agent or [], resume=resume, console=console)
     )
+    if as_json:
+        json.dump(report, sys.stdout, indent=1)
+        print()
+
+
+def report_command(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs: seeds of one experiment.")],
+    as_json: _Json = False,
+) -> None:
+    """Success before and after RL over several runs (seeds) of one experiment, with 95 % intervals over tasks."""
+    report = report_runs(runs, None if as_json else Console(stderr=True))
     if as_json:
         json.dump(report, sys.stdout, indent=1)
         print()

@@ -106,12 +106,16 @@ class Reinforce(_Frozen):
 
 
 class Evaluate(_Frozen):
-    """Success on held-out tasks. `temperature` 0 is greedy. `every` RL steps on `quick` tasks (0: never)."""
+    """Success on held-out tasks, with draws at `temperature`, and with `greedy` also without draws.
+
+    `every` RL steps on `quick` tasks (0: never).
+    """
 
     split: str = "heldout"
     tasks: int | None = Field(default=None, ge=1)
     attempts: int = Field(default=1, ge=1)
     temperature: float = Field(default=1.0, ge=0)
+    greedy: bool = True
     every: int = Field(default=0, ge=0)
     quick: int = Field(default=64, ge=1)
     baselines: tuple[str, ...] = ("random",)
@@ -122,7 +126,8 @@ class Evaluate(_Frozen):
 class TrainConfig(_Frozen):
     """One training run. `env_options` go to the environment's `make`, `task_options` to its task set.
 
-    split: the tasks that train. turns: the bound on an episode's length. max_tokens: computed positions per
+    split: the tasks that train, `tasks` of them evenly spread over their order (None: all).
+    turns: the bound on an episode's length. max_tokens: computed positions per
     forward pass (memory, not mathematics). expert: the agent (by registry name) whose trajectories warm up.
     store_every: the episodes of every n-th RL step are stored (0: none). max_failures: a run stops when a larger
     share of the episodes of a step or an evaluation failed through no fault of the agent.

@@ -20,7 +20,22 @@ from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.evaluate import Difference, Evaluation, difference
 from envgym_agents.learn.folder import RunFolder
 
-__all__ = ["Metrics", "learning_curve", "read_metrics", "table", "warm_curve", "write_comparison", "write_report"]
+__all__ = [
+    "AFTER",
+    "BEFORE",
+    "GREEDY",
+    "Metrics",
+    "gains",
+    "learning_curve",
+    "read_metrics",
+    "table",
+    "warm_curve",
+    "write_comparison",
+    "write_report",
+]
+
+BEFORE, AFTER, GREEDY = "before RL", "after RL", ", greedy"
+"""Names of the student's evaluations; the last one is put behind either of the others."""
 
 
 class Metrics:
@@ -142,33 +157,43 @@ def table(
     return shown
 
 
+def gains(evaluations: Sequence[Evaluation], config: TrainConfig) -> dict[str, Difference]:
+    """What RL gained: on the start of RL, greedily too where that was played, and on every other agent."""
+    named = {one.name: one for one in evaluations}
+    options: dict[str, Any] = {"seed": config.seed, "draws": config.evaluate.bootstrap}
+    before, after = named.pop(BEFORE), named.pop(AFTER)
+    changes = {
+        "after - before RL, by task": difference(after, before, **options),
+        f"after - before RL, by {config.evaluate.cluster}": difference(after, before, by_cluster=True, **options),
+    }
+    if AFTER + GREEDY in named:
+        greedy = named.pop(AFTER + GREEDY), named.pop(BEFORE + GREEDY)
+        changes[f"after - before RL{GREEDY}, by task"] = difference(*greedy, **options)
+    for other in named.values():
+        changes[f"after RL - {other.name}, by task"] = difference(after, other, **options)
+    return changes
+
+
 def write_report(
     folder: RunFolder, config: TrainConfig, evaluations: Sequence[Evaluation], console: Console | None
 ) -> dict[str, Any]:
-    """Write report.json and the curves, print the table; the last two evaluations are before and after RL."""
-    before, after = evaluations[-2:]
-    draws = config.evaluate.bootstrap
-    changes = {
-        "after - before RL, by task": difference(after, before, seed=config.seed, draws=draws),
-        f"after - before RL, by {config.evaluate.cluster}": difference(
-            after, before, seed=config.seed, draws=draws, by_cluster=True
-        ),
-    }
-    for other in evaluations[:-2]:
-        changes[f"after RL - {other.name}, by task"] = difference(after, other, seed=config.seed, draws=draws)
+    """Write report.json and the curves, print the table; `BEFORE` and `AFTER` are among the evaluations."""
+    changes = gains(evaluations, config)
     summaries = [one.summary() for one in evaluations]
+    named = {one.name: one for one in evaluations}
+    before, after = named[BEFORE], named[AFTER]
     steps = read_metrics(folder.path / "metrics.jsonl")
     quick = [(line["step"], folder.done(f"evaluate-step-{line['step']:05d}")) for line in steps]
     points = [
-        (0, summaries[-2]),
+        (0, before.summary()),
         *((step, found) for step, found in quick if found is not None),
-        (steps[-1]["step"] if steps else 0, summaries[-1]),
+        (steps[-1]["step"] if steps else 0, after.summary()),
     ]
     learning_curve(
         folder.path / "learning_curve.png",
         steps,
         points=points,
-        baselines=summaries[:-2],
+        baselines=[one for one in summaries if one["name"].partition(GREEDY)[0] not in (BEFORE, AFTER)],
         title=f"{config.env}, seed {config.seed}: held-out {before.rate:.1%} before RL, {after.rate:.1%} after",
     )
     if (warm := folder.done("warm_start")) is not None:

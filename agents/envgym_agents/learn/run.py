@@ -31,7 +31,7 @@ from envgym_agents.learn.pack import rows_of
 from envgym_agents.learn.play import Arena, Scripted, TaskOrder, seed_of
 from envgym_agents.learn.progress import Bar
 from envgym_agents.learn.reinforce import Loop, Progress
-from envgym_agents.learn.report import Metrics, write_comparison, write_report
+from envgym_agents.learn.report import GREEDY, Metrics, write_comparison, write_report
 from envgym_agents.learn.score import Scorer
 from envgym_agents.learn.student import Student, load_student, new_student
 from envgym_agents.learn.update import Learner, adamw
@@ -78,8 +78,8 @@ class Run:
         return cls(
             config=config,
             folder=folder,
-            train_tasks=train[: config.tasks],
-            test_tasks=test[: config.evaluate.tasks],
+            train_tasks=_spread(train, config.tasks),
+            test_tasks=_spread(test, config.evaluate.tasks),
             arena=arena,
             console=console,
             example=arena.make(train[0]),
@@ -182,7 +182,15 @@ class Run:
         clusters = {t.id: str(t.metadata.get(self.config.evaluate.cluster, t.id)) for t in self.test_tasks}
         found = evaluation(name, self.folder.read(label), cluster=lambda task: clusters.get(task, task))
         if self.folder.done(label) is None:
-            self.folder.finish(label, found.summary())
+            self.folder.finish(label, found.summary() | {"cluster_of": {o.task: o.cluster for o in found.outcomes}})
+        return found
+
+    async def pupil(self, name: str, student: Student) -> list[Evaluation]:
+        """The student on the held-out tasks: as it is sampled, then greedily if that is wanted."""
+        wanted, temperature = self.config.evaluate, self.config.evaluate.temperature
+        found = [await self.evaluate(name, student.agents(temperature=temperature))]
+        if wanted.greedy and temperature > 0:
+            found.append(await self.evaluate(name + GREEDY, student.agents(temperature=0.0)))
         return found
 
     async def reinforce(self, student: Student) -> Progress:
@@ -242,15 +250,22 @@ class Run:
 
     async def all(self) -> dict[str, Any]:
         """Every stage in order; returns the report."""
-        names, temperature = self.config.evaluate.baselines, self.config.evaluate.temperature
+        names = self.config.evaluate.baselines
         async with await self.student() as student:
             evaluations = [await self.evaluate(name, self.scripted(name)) for name in names]
-            evaluations.append(await self.evaluate("before RL", student.agents(temperature=temperature)))
+            evaluations += await self.pupil("before RL", student)
             if self.folder.done("reinforce") is None:
                 self.folder.finish("reinforce", asdict(await self.reinforce(student)))
         async with load_student(self.config, self.folder.path / "trained") as student:
-            evaluations.append(await self.evaluate("after RL", student.agents(temperature=temperature)))
+            evaluations += await self.pupil("after RL", student)
         return write_report(self.folder, self.config, evaluations, self.console)
+
+
+def _spread(tasks: Sequence[Task], most: int | None) -> Sequence[Task]:
+    """At most `most` tasks, evenly spread over their order: tasks of one package stand together."""
+    if most is None or len(tasks) <= most:
+        return tasks
+    return [tasks[place * len(tasks) // most] for place in range(most)]
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from envgym.errors import EnvironmentFailure
 from envgym.limits import Resources
 from envgym.sandbox import Sandbox
 from envgym.task import Tree, World
-from envgym_environments.code_repair.runner import PRELOAD, TEST_ENV, WORKDIR, Layout, TestReport, run_tests
+from envgym_environments.code_repair.runner import PRELOAD, TEST_ENV, WORKDIR, Layout, TestReport, Trace, run_tests
 from envgym_environments.code_repair.sources import Package
 
 __all__ = ["Baseline", "measure", "package_world"]
@@ -61,7 +61,7 @@ async def measure(shell: Sandbox, package: Package, layout: Layout, *, repetitio
 
     Raises EnvironmentFailure when the suite cannot be run, or when more than a quarter of it does not pass.
     """
-    traced = await run_tests(shell, layout, trace=True, timeout_s=_TRACE_S)
+    traced = await run_tests(shell, layout, trace=Trace(), timeout_s=_TRACE_S)
     runs = [await run_tests(shell, layout, timeout_s=_TRACE_S) for _ in range(repetitions)]
     for run in (traced, *runs):
         if run.collection_errors or (run.doubt and not run.outcomes):

@@ -32,8 +32,19 @@ for _name in ("unittest", "doctest", "pdb", "difflib", "xml.etree.ElementTree", 
 for _name in default_plugins:
     importlib.import_module(f"_pytest.{_name}")
 
-_LEFT_OUT = ("cacheprovider", "faulthandler", "unraisableexception", "threadexception", "pastebin", "stepwise", "junitxml")
+_LEFT_OUT = (
+    "cacheprovider",
+    "faulthandler",
+    "unraisableexception",
+    "threadexception",
+    "pastebin",
+    "stepwise",
+    "junitxml",
+)
 """Plugins of pytest's own that no outcome depends on and that cost time in every run."""
+
+_WALL_FACTOR = 4.0
+"""A test's deadline counts its processor time, which a busy machine does not stretch; waiting may take longer."""
 
 _MAX_ERROR = 300
 _MAX_FRAMES = 8
@@ -113,7 +124,8 @@ class Recorder:
         self._on_the_way = {part for nodeid in self._selection or () for part in _leading(nodeid)}
         self._deselect = tuple(request["deselect"])
         self._deadline_s: float | None = request["test_timeout_s"]
-        self._tracer = LineTracer(self._root, request["package"]) if request["trace"] else None
+        self._trace = request["trace"]
+        self._tracer = None if self._trace is None else LineTracer(self._root, request["package"])
         self._worst = ""
         self._called = False
         self._error = ""
@@ -153,6 +165,10 @@ class Recorder:
         if self._tracer:
             self.send_lines("import", self._tracer.stop())
         items[:] = [item for item in items if self._wanted(item.nodeid)]
+        if self._trace and self._trace["beside"] is not None:
+            around = set(self._trace["around"])
+            chosen = _beside([item.nodeid in around for item in items], self._trace["beside"])
+            items[:] = [item for item, kept in zip(items, chosen, strict=True) if kept]
         self.write("plan", len(items))
 
     def _wanted(self, nodeid: str) -> bool:
@@ -175,12 +191,12 @@ class Recorder:
         if self._tracer:
             self._tracer.start()
         if self._deadline_s:
-            signal.setitimer(signal.ITIMER_REAL, self._deadline_s, self._deadline_s)
+            _set_timers(self._deadline_s)
         try:
             return (yield)
         finally:
             if self._deadline_s:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                _set_timers(0.0)
             if self._tracer:
                 self.send_lines("lines", self._tracer.stop())
             self.count += 1
@@ -231,8 +247,22 @@ class Recorder:
         return frames[::-1][:_MAX_FRAMES]
 
 
+def _beside(marked: list[bool], most: int) -> list[bool]:
+    """The marked places, and `most` others: the nearest to a marked one for one half, evenly spread the other."""
+    marks = [index for index, mark in enumerate(marked) if mark] or [0]
+    others = sorted(
+        (index for index, mark in enumerate(marked) if not mark),
+        key=lambda index: (min(abs(index - mark) for mark in marks), index),
+    )
+    near, far = others[: most // 2], sorted(others[most // 2 :])
+    rest = most - len(near)
+    spread = [far[place * len(far) // rest] for place in range(rest)] if len(far) > rest else far
+    chosen = {*marks, *near, *spread}
+    return [index in chosen for index in range(len(marked))]
+
+
 def _leading(nodeid: str) -> list[str]:
-    """The ids of what holds a test, itself included without its parameters: "f::C::t[1]" -> "f", "f::C", "f::C::t"."""
+    """What holds a test, and itself without its parameters: "f::C::t[1]" -> "f", "f::C", "f::C::t"."""
     parts = nodeid.partition("[")[0].split("::")
     return ["::".join(parts[: end + 1]) for end in range(len(parts))]
 
@@ -260,6 +290,12 @@ def _last_error(text: str) -> str:
     return (marked or lines or [""])[-1]
 
 
+def _set_timers(seconds: float) -> None:
+    """Begin a test's deadlines; 0 ends them. What catches the first alarm meets the next one."""
+    for timer, limit in ((signal.ITIMER_PROF, seconds), (signal.ITIMER_REAL, _WALL_FACTOR * seconds)):
+        signal.setitimer(timer, limit, limit)
+
+
 def _on_alarm(number: int, frame: FrameType | None) -> NoReturn:
     raise TestDeadline("the test did not end within its deadline")
 
@@ -278,7 +314,8 @@ def _prepare(request: dict[str, Any]) -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     os.environ["TZ"] = "UTC"
-    signal.signal(signal.SIGALRM, _on_alarm)
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, _on_alarm)
 
 
 def main(request: dict[str, Any]) -> NoReturn:

@@ -12,14 +12,14 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from envgym.sandbox import WARM_PYTHON, ExecResult, Shell
 from envgym.task import Task
 
-__all__ = ["GUEST", "PRELOAD", "WORKDIR", "Layout", "Outcome", "TestReport", "run_tests"]
+__all__ = ["GUEST", "PRELOAD", "WORKDIR", "Layout", "Outcome", "TestReport", "Trace", "run_tests"]
 
 GUEST = "envgym_environments.code_repair.guest"
 """The module that runs inside the sandbox: preloaded by a warm interpreter, else sent as source."""
@@ -72,6 +72,16 @@ class Layout(BaseModel):
         if not isinstance(raw, dict):
             raise ValueError(f"task {task.id!r} has no 'layout' in its metadata; it is not a code-repair task")
         return cls.model_validate(raw)
+
+
+class Trace(NamedTuple):
+    """Which tests a traced run keeps: those of `around`, and `beside` others; all with None.
+
+    Half of the others are the nearest in running order, half are spread evenly.
+    """
+
+    around: tuple[str, ...] = ()
+    beside: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +250,7 @@ async def run_tests(
     layout: Layout,
     *,
     selection: Sequence[str] | None = None,
-    trace: bool = False,
+    trace: Trace | None = None,
     fail_fast: bool = False,
     timeout_s: float | None = None,
     test_timeout_s: float | None = None,
@@ -249,7 +259,8 @@ async def run_tests(
 
     trace: also record which lines of the package each test executes (several times slower).
     fail_fast: stop at the first failure; tests that then do not run are "error" if they were selected.
-    timeout_s: of the whole run (None: the sandbox's own). test_timeout_s: of one test; reaching it fails that test.
+    timeout_s: of the whole run (None: the sandbox's own). test_timeout_s: processor time of one test, which may
+    wait four times as long; reaching either fails that test.
     Raises ValueError for an empty selection, SandboxDied when the sandbox itself is gone.
     """
     if selection is not None and not selection:
@@ -267,7 +278,7 @@ async def run_tests(
         "files": tests,
         "selection": None if selection is None else list(selection),
         "deselect": layout.deselect,
-        "trace": trace,
+        "trace": None if trace is None else trace._asdict(),
         "fail_fast": fail_fast,
         "test_timeout_s": test_timeout_s,
     }

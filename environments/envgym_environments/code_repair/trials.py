@@ -15,11 +15,14 @@ from typing import Any
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task, World
 from envgym_environments.code_repair.memo import Memo, digest_of
-from envgym_environments.code_repair.runner import Layout, TestReport, run_tests
+from envgym_environments.code_repair.runner import Layout, TestReport, Trace, run_tests
 
 __all__ = ["Facts", "Trials", "Verdict", "error_class"]
 
 _VERSION = "1"
+
+_TRACED, _TRACED_BESIDE = 16, 160
+"""How many failing tests are traced at most, and how many others of their files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,8 @@ class Facts:
 
     @property
     def test_s(self) -> float:
-        """How long one test may take: far above what it takes in the unbroken package."""
-        return 4.0 + 2.0 * self.suite_s
+        """How much processor time one test may take: more than all tests of the unbroken package together."""
+        return 1.0 + self.suite_s
 
     @property
     def run_s(self) -> float:
@@ -173,13 +176,20 @@ class Trials:
             )
 
     async def traced(self) -> TestReport:
-        """What each test of the files in which something fails executes, in the base state."""
+        """What failing tests execute in the base state, and a fixed choice of the tests beside them."""
         facts = self.facts
-        files = {name.partition("::")[0] for name in facts.fail_to_pass}
+        count = len(facts.fail_to_pass)
+        failing = [facts.fail_to_pass[place * count // _TRACED] for place in range(_TRACED)]
+        failing = list(dict.fromkeys(failing if count > _TRACED else facts.fail_to_pass))
+        files = {name.partition("::")[0] for name in failing}
         layout = facts.layout.model_copy(
             update={"tests": tuple(name for name in facts.layout.tests if name in files)}
         )
         async with await self.backend.create(self.world) as sandbox:
             return await run_tests(
-                sandbox, layout, trace=True, timeout_s=60.0 + 20.0 * facts.run_s, test_timeout_s=6.0 * facts.test_s
+                sandbox,
+                layout,
+                trace=Trace(tuple(failing), _TRACED_BESIDE),
+                timeout_s=60.0 + 20.0 * facts.run_s,
+                test_timeout_s=2.0 + 4.0 * facts.suite_s,
             )

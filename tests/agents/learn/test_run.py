@@ -18,6 +18,7 @@ pytest.importorskip("matplotlib")
 from envgym_agents.learn import run as run_module  # noqa: E402
 from envgym_agents.learn.cli import preset, presets  # noqa: E402
 from envgym_agents.learn.config import TrainConfig, load  # noqa: E402
+from envgym_agents.learn.pool import report_runs  # noqa: E402
 from envgym_agents.learn.run import evaluate_folders, train  # noqa: E402
 
 from envgym.messages import Action  # noqa: E402
@@ -85,7 +86,8 @@ def test_a_run_leaves_a_whole_folder_and_a_report(config, tmp_path):
     out = io.StringIO()
     report = train(config, tmp_path / "run", console=Console(file=out, width=160))
     names = [one["name"] for one in report["evaluations"]]
-    assert names == ["test-guesser", "test-solver", "before RL", "after RL"]
+    students = ["before RL", "before RL, greedy", "after RL", "after RL, greedy"]
+    assert names == ["test-guesser", "test-solver", *students]
     assert report["evaluations"][1]["success"] == 1.0
     assert report["expert"]["success"] == 1.0
     assert report["warm_start"]["updates"] >= 10
@@ -100,6 +102,30 @@ def test_a_run_leaves_a_whole_folder_and_a_report(config, tmp_path):
     assert "after - before RL" in out.getvalue()
     again = train(config, folder, resume=True)  # nothing is left to do; the report is the same
     assert again == report
+
+
+def test_runs_of_several_seeds_are_reported_as_one(config, tmp_path):
+    short = config.model_copy(update={"reinforce": config.reinforce.model_copy(update={"steps": 1})})
+    paths = [tmp_path / "zero", tmp_path / "one"]
+    alone = [train(short.model_copy(update={"seed": seed}), path) for seed, path in enumerate(paths)]
+    out = io.StringIO()
+    report = report_runs(paths, Console(file=out, width=160))
+    rates = {one["name"]: one for one in report["evaluations"]}
+    for name in ("test-guesser", "after RL"):
+        own = [next(e for e in run["evaluations"] if e["name"] == name) for run in alone]
+        assert rates[name]["attempts"] == sum(one["attempts"] for one in own)
+        assert rates[name]["success"] == pytest.approx(sum(one["success"] for one in own) / 2)
+    assert {f"after - before RL, seed {seed} ({path.name})" for seed, path in enumerate(paths)} < set(
+        report["differences"]
+    )
+    assert "2 runs" in out.getvalue()
+    with pytest.raises(ValueError, match="twice"):
+        report_runs([paths[0], paths[0]], None)
+    with pytest.raises(ValueError, match="no run"):
+        report_runs([tmp_path], None)
+    (tmp_path / "zero" / "stages.json").write_text("{}")
+    with pytest.raises(ValueError, match="not finished"):
+        report_runs(paths, None)
 
 
 def test_a_run_killed_in_the_loop_resumes_to_the_same_weights(config, tmp_path, monkeypatch):

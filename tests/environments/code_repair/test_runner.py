@@ -1,7 +1,7 @@
 import pytest
 from envgym_environments.code_repair import runner
 from envgym_environments.code_repair.baseline import package_world
-from envgym_environments.code_repair.runner import TestReport, run_tests
+from envgym_environments.code_repair.runner import TestReport, Trace, run_tests
 from envgym_environments.code_repair.sources import layout_of, source_tree
 
 from envgym.sandbox import ExecResult
@@ -71,7 +71,7 @@ def test_addresses_and_temporary_paths_are_left_out_of_error_lines(reports, code
 
 
 def test_traced_lines_name_what_each_test_executed(reports, code) -> None:
-    report = reports(trace=True)
+    report = reports(trace=Trace())
     line = next(i for i, text in enumerate(code.splitlines(), 1) if "values[-count:]" in text)
     assert report.lines[TEST + "test_last"] == {"small.py": (line - 1, line)}
     assert report.lines[TEST + "test_unrelated"] == {}
@@ -84,6 +84,23 @@ def test_a_test_that_hangs_fails_by_its_deadline_and_the_others_still_run(report
     assert report.failing == (TEST + "test_last",)
     assert "Deadline" in report.errors[TEST + "test_last"]
     assert not report.doubt
+
+
+def test_a_test_that_waits_for_ever_fails_by_its_deadline(reports, code) -> None:
+    waits = code.replace("return values[-count:]", "import time; time.sleep(1000)")
+    report = reports({"small.py": waits}, test_timeout_s=0.3)
+    assert report.failing == (TEST + "test_last",)
+    assert "Deadline" in report.errors[TEST + "test_last"]
+
+
+def test_the_tests_beside_some_are_a_part_of_all_and_hold_their_neighbours(reports) -> None:
+    every = list(reports().outcomes)
+    middle = every[4]
+    around = list(reports(trace=Trace((middle,), 4)).outcomes)
+    assert set(every[3:6]) <= set(around) <= set(every)
+    assert len(around) == 5
+    assert around == [name for name in every if name in around], "in running order"
+    assert list(reports(trace=Trace((middle,), 99)).outcomes) == every
 
 
 def test_a_run_that_outlives_its_deadline_is_killed_and_never_a_pass(reports, code) -> None:
