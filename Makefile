@@ -27,7 +27,7 @@ test: check sources ## Checks, then every test; what cannot run here is listed w
 core: setup ## Only the core tests, without checks: under two minutes.
 	@scripts/test.sh core
 
-bars: setup ## The benchmarks at full size, against their bars; results in benchmarks/results.
+bars: sources ## The benchmarks at full size, against their bars; results in benchmarks/results.
 	@$(PYTHON_BIN) benchmarks/run_all.py
 
 clean: ## Remove what builds and tests left; keeps $(VENV) and runs.

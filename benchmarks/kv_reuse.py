@@ -8,13 +8,13 @@ Observations come in ragged sizes as in code repair: one long first, then 5 to 1
 import argparse
 import asyncio
 import json
-import platform
 import statistics
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
+from _harness import facts
 from envgym_agents.model import new_model, parameters
 from envgym_agents.policies.transformer import TransformerPolicy
 
@@ -85,12 +85,7 @@ def measure(repeats, size):
         "turns_per_s_kept": round(EPISODES * TURNS / walls[0]),
         "speedup": round(statistics.median(b[0] / a[0] for a, b in zip(kept, anew, strict=True)), 2),
         "largest_logprob_gap": gap,
-        "machine": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
-            "processor": platform.machine(),
-        },
+        "machine": facts() | {"threads": torch.get_num_threads()},
     }
 
 

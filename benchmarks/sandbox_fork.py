@@ -7,15 +7,14 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
+from _harness import facts
 from envgym_sandboxes import syscalls
 from envgym_sandboxes.namespace import NamespaceBackend
 
@@ -134,13 +133,7 @@ def show(times: dict[str, list[float]], path: str | None) -> None:
         "files": FILES,
         "bar_ms": BAR_MS,
         "kept": rows["fork"]["median_ms"] <= BAR_MS and rows["reset (restore a snapshot)"]["median_ms"] <= BAR_MS,
-        "machine": {
-            "cpus": os.cpu_count(),
-            "kernel": platform.release(),
-            "python": sys.version.split()[0],
-            "root": os.geteuid() == 0,
-            "load": os.getloadavg(),
-        },
+        "machine": facts() | {"root": os.geteuid() == 0},
         "rows": rows,
     }
     print(f"{'':40}{'median ms':>12}{'min ms':>10}{'max ms':>10}{'x cp -r':>10}")

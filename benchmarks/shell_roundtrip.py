@@ -7,13 +7,12 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from _harness import facts
 from envgym_sandboxes.local import LocalBackend
 from envgym_sandboxes.namespace import NamespaceBackend
 
@@ -106,13 +105,7 @@ def main() -> None:
         "benchmark": "shell_roundtrip",
         "bar_ms": BAR_MS,
         "kept": rows["shell, /bin/true"]["median_ms"] <= BAR_MS,
-        "machine": {
-            "cpus": os.cpu_count(),
-            "kernel": platform.release(),
-            "python": sys.version.split()[0],
-            "root": os.geteuid() == 0,
-            "load": os.getloadavg(),
-        },
+        "machine": facts() | {"root": os.geteuid() == 0},
         "rows": rows,
     }
     print(f"{'':36}{'median ms':>12}{'min ms':>10}{'p90 ms':>10}{'x pipe':>10}")

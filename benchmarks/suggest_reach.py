@@ -11,20 +11,20 @@ import argparse
 import ast
 import asyncio
 import json
-import platform
 import tempfile
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from _harness import facts
 from envgym_environments.code_repair.describe import restore
 from envgym_environments.code_repair.factory import Plan
 from envgym_environments.code_repair.localise import localise
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.sources import packages
 from envgym_environments.code_repair.suggest import apply_fix, line_of, suggest
-from envgym_environments.code_repair.taskset import build_tasks, load_tasks
+from envgym_environments.code_repair.taskset import build_tasks, default_path, load_tasks
 from envgym_environments.code_repair.trials import Trials
 
 from envgym.registry import make_backend
@@ -99,17 +99,22 @@ def table(tasks: list[Task], found: list[Reach]) -> dict[str, dict[str, float]]:
     }
 
 
-async def some_tasks(path: Path) -> Path:
-    """A task file of one small package, for a run that only shows that this works."""
-    chosen = [one for one in packages() if one.name == "inflection"]
+async def some_tasks(path: Path, names: tuple[str, ...], count: int) -> Path:
+    """A task file of some packages (all of the recipe for none named), made for this run."""
+    chosen = [one for one in packages() if not names or one.name in names]
     async with make_backend("auto") as backend:
-        await build_tasks(chosen, backend, plan=Plan(per_package=5), path=path)
+        await build_tasks(chosen, backend, plan=Plan(per_package=count), path=path)
     return path
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--file", type=Path, default=None, help="task file (default: the one in the cache)")
+    parser.add_argument(
+        "--file",
+        type=Path,
+        default=None,
+        help="task file (default: the one in the cache, else six tasks a package are made)",
+    )
     parser.add_argument("--split", default=None)
     parser.add_argument("--limit", type=int, default=None, help="as many tasks, drawn with seed 0")
     parser.add_argument("--memo", type=Path, default=None)
@@ -120,7 +125,10 @@ def main() -> None:
     if options.quick:
         options.limit = 5
     with tempfile.TemporaryDirectory() as scratch:
-        given = asyncio.run(some_tasks(Path(scratch) / "tasks.jsonl")) if options.quick else options.file
+        given = options.file or default_path()
+        if options.quick or not given.exists():
+            which = (("inflection",), 5) if options.quick else ((), 6)
+            given = asyncio.run(some_tasks(Path(scratch) / "tasks.jsonl", *which))
         known = load_tasks(given)
     tasks = [task for task in known if options.split in (None, task.split)]
     order = np.random.default_rng(0).permutation(len(tasks))[: options.limit]
@@ -132,9 +140,20 @@ def main() -> None:
         shares = " ".join(f"{row[name]:6.2f}" for name in ("line", "fix", "both", "lines", "fixes"))
         print(f"{operator:18s} {row['tasks']:5.0f} {shares}")
     if options.json is not None:
-        machine = {"machine": platform.machine(), "python": platform.python_version(), "system": platform.system()}
         each = {task.id: asdict(one) for task, one in zip(tasks, found, strict=True)}
-        options.json.write_text(json.dumps({"facts": machine, "by_operator": rows, "tasks": each}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps(
+                {
+                    "benchmark": "suggest_reach",
+                    "quick": options.quick,
+                    "machine": facts(),
+                    "by_operator": rows,
+                    "tasks": each,
+                },
+                indent=1,
+            )
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

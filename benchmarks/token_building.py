@@ -8,11 +8,11 @@ anew each turn as a chat client would. The bar: ours takes at most 1.3 times the
 import argparse
 import inspect
 import json
-import platform
 import statistics
 import time
 from pathlib import Path
 
+from _harness import facts
 from envgym_agents.template import FolderTemplate, OwnTemplate
 from envgym_agents.tokenizer import END, ROLES, plain_encoder, train_tokenizer
 from tokenizers import Tokenizer
@@ -130,7 +130,7 @@ def measure(repeats):
         "anew_over_ours": round(medians["everything anew each turn"] / medians["ours"], 1),
         "bar": BAR,
         "passes": ratio <= BAR,
-        "machine": {"python": platform.python_version(), "processor": platform.machine()},
+        "machine": facts(),
     }
 
 

@@ -23,6 +23,12 @@ if sys.version_info >= (3, 11): print(sys.executable)' 2>/dev/null) || continue
       return
     fi
   done
+  if [ "${1:-}" != again ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+    say "installing python3 and python3-venv"
+    apt-get update -qq >&2 && apt-get install -y -qq --no-install-recommends python3 python3-venv >&2
+    find_python again
+    return
+  fi
   stop "no Python >= 3.11 with venv and ensurepip was found; install one (Debian: apt-get install python3 \
 python3-venv) or name it: PYTHON=/path/to/python make setup"
 }
