@@ -1,8 +1,11 @@
-"""Laws j and k as properties of the real backend: random actions, forks at random places."""
+"""Laws j, k and m as properties of the real backend: random actions, forks and ends at random places."""
 
 import asyncio
+import os
+from pathlib import Path
 
 import pytest
+from envgym_sandboxes.cgroups import controllers
 from envgym_sandboxes.namespace import NamespaceBackend
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -114,3 +117,75 @@ def test_a_long_line_of_forks_stays_one_state(make, run, world):
             assert (await sandbox.exec("ls -AR")).stdout == (await plain.exec("ls -AR")).stdout
 
     run(main())
+
+
+def sleepers():
+    """The processes that examples of law m leave running inside their sandboxes."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if command == b"sleep\x004243\x00":
+                found.append(int(entry.name))
+    return found
+
+
+class Household:
+    """Sandboxes and snapshots that come and go; each method is one thing that can happen to a member."""
+
+    def __init__(self, backend, first):
+        self.backend, self.family, self.snapshots = backend, [first], []
+
+    async def create(self, member):
+        self.family.append(await self.backend.create(World(files={"/work/f": "x"})))
+
+    async def fork(self, member):
+        self.family.append(await member.fork())
+
+    async def snapshot(self, member):
+        self.snapshots.append(await member.snapshot())
+
+    async def restore(self, member):
+        self.family += [await self.backend.restore(one) for one in self.snapshots[-1:]]
+
+    async def release(self, member):
+        if self.snapshots:
+            await self.backend.release(self.snapshots.pop())
+
+    async def work(self, member):
+        await member.exec("mkdir -p d; echo x > d/f")
+
+    async def background(self, member):
+        await member.exec("setsid sleep 4243 >/dev/null 2>&1 &")
+
+    async def close(self, member):
+        if len(self.family) > 1:
+            self.family.remove(member)
+            await asyncio.gather(member.close(), member.close())
+
+
+EVENTS = st.sampled_from(["create", "fork", "snapshot", "restore", "release", "work", "background", "close"])
+
+
+@BUDGET
+@given(events=st.lists(st.tuples(EVENTS, st.integers(0, 99)), max_size=8))
+def test_m_whatever_was_done_closing_leaves_nothing(state_for_laws, events):
+    async def main():
+        backend = NamespaceBackend(root=state_for_laws)
+        async with backend:
+            household = Household(backend, await backend.create(World()))
+            for name, number in events:
+                await getattr(household, name)(household.family[number % len(household.family)])
+        await backend.__aexit__(None, None, None)
+        for member in household.family:
+            await member.close()
+
+    asyncio.run(main())
+    assert sorted(state_for_laws.iterdir()) == []
+    assert sleepers() == []
+    assert str(state_for_laws) not in Path("/proc/self/mounts").read_text()
+    for parent in set(controllers().values()):
+        assert list(Path(parent).glob(f"envgym-{os.getpid()}-*")) == []

@@ -3,9 +3,12 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
@@ -67,6 +70,30 @@ def test_two_runs_from_one_seed_give_bit_identical_weights(loop):
     assert identical(weights(first), weights(second))
     assert [m["reward"] for m in history] == [m["reward"] for m in again]
     assert max(m["sampler_gap"] for m in history) < 1e-4
+
+
+@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    seed=st.integers(0, 2**31),
+    shape=st.fixed_dictionaries(
+        {
+            "tasks": st.integers(1, 3),
+            "group": st.integers(2, 4),
+            "epochs": st.integers(1, 2),
+            "minibatches": st.integers(1, 2),
+            "credit": st.sampled_from(["group", "turn"]),
+            "token_share": st.sampled_from(["episode", "token"]),
+            "entropy": st.sampled_from([0.0, 0.01]),
+        }
+    ),
+)
+def test_r_weights_are_a_function_of_seed_and_configuration(loop, seed, shape):
+    runs = [
+        loop(Reinforce(steps=2, lr=1e-3, oversample=2, **shape), f"r-{uuid4()}", seed=seed)[0] for _ in range(2)
+    ]
+    for run in runs:
+        asyncio.run(run.run())
+    assert identical(*(weights(run) for run in runs))
 
 
 def test_another_seed_gives_other_weights(loop):

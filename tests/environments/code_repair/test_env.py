@@ -128,6 +128,42 @@ def test_a_second_reset_leaks_nothing(broken, in_backend) -> None:
     in_backend(body)
 
 
+CALLS = st.sampled_from(
+    [
+        ("shell", {"command": "rm -rf tests small.py; touch junk.txt; ls"}),
+        ("shell", {"command": "export X=$((X + 1)); cd tests; echo $X; pwd"}),
+        ("shell", {"command": "touch /tmp/leak; sed -i 's/-= value/+= value/' small.py; git status; ls /tmp"}),
+        ("edit", {"path": "small.py", "old": "-= value", "new": "+= value"}),
+        ("view", {"path": "small.py"}),
+        ("list_files", {}),
+        ("run_tests", {}),
+        ("undo", {}),
+        ("submit", {}),
+    ]
+)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(first=st.lists(CALLS, max_size=5), second=st.lists(CALLS, min_size=1, max_size=4))
+def test_l_an_episode_is_the_same_after_any_other(first, second, broken, in_backend) -> None:
+    async def played(env: CodeRepair, calls) -> list[tuple]:
+        steps = [await env.reset(seed=3)]
+        for name, arguments in calls:
+            if steps[-1].stop is None:
+                steps.append(await call(env, name, **arguments))
+        return [(step.text, step.reward, step.stop, step.state_key) for step in steps]
+
+    async def body(backend) -> None:
+        memo = Memo()
+        used, fresh = (CodeRepair(broken, backend, memo=memo) for _ in range(2))
+        await played(used, first)
+        assert await played(used, second) == await played(fresh, second)
+        for env in (used, fresh):
+            await env.close()
+
+    in_backend(body)
+
+
 def test_a_snapshot_outlives_its_environment_and_refuses_other_tools(broken, in_backend) -> None:
     async def body(backend) -> None:
         env = CodeRepair(broken, backend)
