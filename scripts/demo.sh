@@ -11,7 +11,12 @@ chosen=()
 for name in anytree boltons funcy inflection parse pyrsistent tinydb toolz voluptuous webcolors \
   cachetools humanize schema sqlparse xmltodict; do chosen+=(--package "$name"); done
 
-[ -e "$TASKS" ] || "$bin/envgym" tasks build --per-package "${PER_PACKAGE:-10}" "${chosen[@]}" --file "$TASKS" || [ -e "$TASKS" ]
+say() { printf 'demo, %d min %02d s: %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*" >&2; }
+
+say "building tasks from $((${#chosen[@]} / 2)) packages; in all about a quarter of an hour on two free cores"
+[ -e "$TASKS" ] || "$bin/envgym" tasks build --per-package "${PER_PACKAGE:-12}" "${chosen[@]}" --file "$TASKS" || [ -e "$TASKS" ]
 resume=()
 [ -e "$OUT/config.json" ] && resume=(--resume)
+say "tasks are in $TASKS; expert, warm start, reinforcement learning and evaluation follow, each with its own ETA"
 "$bin/envgym" train --preset demo --out "$OUT" --set "task_options.path=$TASKS" "${resume[@]}" "$@"
+say "done: the run is in $OUT, its table in $OUT/report.json, its curve in $OUT/learning_curve.png"

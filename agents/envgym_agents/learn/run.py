@@ -19,6 +19,7 @@ from envgym.env import Env
 from envgym.episode import Episode
 from envgym.limits import Limits
 from envgym.policy import AgentFactory
+from envgym.progress import Bar
 from envgym.registry import find, make_backend, spec
 from envgym.rollout import Rollout
 from envgym.sandbox import SandboxBackend
@@ -29,7 +30,6 @@ from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
 from envgym_agents.learn.folder import RunFolder
 from envgym_agents.learn.pack import rows_of
 from envgym_agents.learn.play import Arena, Scripted, TaskOrder, seed_of
-from envgym_agents.learn.progress import Bar
 from envgym_agents.learn.reinforce import Loop, Progress
 from envgym_agents.learn.report import GREEDY, Metrics, write_comparison, write_report
 from envgym_agents.learn.score import Scorer

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from envgym.progress import Bar
 from envgym.registry import make_backend
 from envgym_environments.code_repair.factory import Plan, Verdict, Yield
 from envgym_environments.code_repair.sources import packages
@@ -44,8 +45,10 @@ def build(
     plan = Plan(per_package=per_package, seed=seed)
 
     async def work() -> Built:
+        total = per_package * len(chosen)
         async with make_backend(backend) as place:
-            return await build_tasks(chosen, place, plan=plan, path=file, progress=typer.echo)
+            with Bar(Console(stderr=True), "tasks", total) as bar:
+                return await build_tasks(chosen, place, plan=plan, path=file, progress=bar.say, on_task=bar.update)
 
     built = asyncio.run(work())
     _show_yields(built.yields)

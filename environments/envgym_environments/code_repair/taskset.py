@@ -164,12 +164,13 @@ async def build_tasks(
     plan: Plan | None = None,
     path: Path | None = None,
     progress: Callable[[str], None] = lambda line: None,
+    on_task: Callable[[int], None] = lambda count: None,
     cache: Path | None = None,
 ) -> Built:
-    """Make the tasks of `packages` and write them to one file; `progress` gets a line per package.
+    """Make the tasks of `packages` and write them to one file.
 
-    A package whose source or suite cannot be used is named in `Built.failed`; the others are built. Finished
-    packages of a stopped build with the same recipe are taken over (with their yield).
+    progress: gets a line per package. on_task: gets the number of tasks there are, after each.
+    A package whose source or suite cannot be used is named in `Built.failed`; the others are built. Finished packages of a stopped build with the same recipe are taken over (with their yield).
     """
     plan, path = plan or Plan(), path or default_path(cache)
     built = Built(path)
@@ -180,7 +181,7 @@ async def build_tasks(
         else:
             counts = Yield()
             try:
-                tasks = await _build_part(package, backend, plan, counts, cache)
+                tasks = await _build_part(package, backend, plan, counts, cache, on_task, len(built.tasks))
             except (ValueError, EnvgymError) as error:
                 built.failed[package.name] = f"{type(error).__name__}: {error}"
                 progress(f"{package.slug}: {built.failed[package.name]}")
@@ -188,6 +189,7 @@ async def build_tasks(
             write_tasks(tasks, part, cache=cache)
             _write_yields({package.name: counts}, part)
         built.tasks += tasks
+        on_task(len(built.tasks))
         built.yields[package.name] = counts
         rate = counts.valid / counts.seconds * 3600 if counts.seconds else 0.0
         progress(f"{package.slug}: {counts.valid} valid of {counts.tried} tried, {rate:.0f} valid/h")
@@ -197,10 +199,14 @@ async def build_tasks(
 
 
 async def _build_part(
-    package: Package, backend: SandboxBackend, plan: Plan, counts: Yield, cache: Path | None
-) -> list[Task]:
+    package: Package, backend: SandboxBackend, plan: Plan, counts: Yield, cache: Path | None,
+    on_task: Callable[[int], None], begun: int,
+) -> list[Task]:  # fmt: skip
     began = time.perf_counter()
-    tasks = [task async for task in make_tasks(package, backend, plan, counts=counts, cache=cache)]
+    tasks: list[Task] = []
+    async for task in make_tasks(package, backend, plan, counts=counts, cache=cache):
+        tasks.append(task)
+        on_task(begun + len(tasks))
     counts.seconds = time.perf_counter() - began
     return tasks
 

@@ -11,8 +11,9 @@ pytest.importorskip("matplotlib")
 from envgym_agents.learn.config import TrainConfig, load
 from envgym_agents.learn.evaluate import Difference, Evaluation, Outcome
 from envgym_agents.learn.folder import RunFolder
-from envgym_agents.learn.progress import Bar, Eta, clock
 from envgym_agents.learn.report import Metrics, learning_curve, read_metrics, table, warm_curve
+
+from envgym.progress import Bar, Eta, clock
 
 
 def test_a_resumed_run_writes_every_step_once(tmp_path):

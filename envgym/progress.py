@@ -75,6 +75,11 @@ class Bar:
         if self._bar is not None:
             self._bar.stop()
 
+    def say(self, line: str) -> None:
+        """Print a line above the bar."""
+        if self._console is not None:
+            self._console.print(line, highlight=False, soft_wrap=True)
+
     def update(self, done: int, note: str = "", *, elapsed_s: float | None = None) -> None:
         """`done` steps are complete; `elapsed_s` counts what an earlier, resumed run spent too."""
         now = time.perf_counter()
