@@ -170,7 +170,8 @@ async def build_tasks(
     """Make the tasks of `packages` and write them to one file.
 
     progress: gets a line per package. on_task: gets the number of tasks there are, after each.
-    A package whose source or suite cannot be used is named in `Built.failed`; the others are built. Finished packages of a stopped build with the same recipe are taken over (with their yield).
+    A package whose source or suite cannot be used is named in `Built.failed`; the others are built. Finished
+    packages of a stopped build with the same recipe are taken over (with their yield).
     """
     plan, path = plan or Plan(), path or default_path(cache)
     built = Built(path)
