@@ -6,7 +6,7 @@ CLI command). Our own entries use the same doors as anybody's; `register` adds o
 """
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -77,6 +77,14 @@ def names(group: Group) -> list[str]:
     return sorted({*_registered[group], *_entry_points(group)})
 
 
+def hint(name: str, known: Sequence[str]) -> str:
+    """What to say of an unknown name: the nearest known ones (two if they are about as near), else all of them."""
+    near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+    likeness = [difflib.SequenceMatcher(None, name, one).ratio() for one in near]
+    near = [one for one, how in zip(near, likeness, strict=True) if how > likeness[0] - 0.2]
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(known) or 'none'}"
+
+
 def find(group: Group, name: str) -> Any:
     """The thing behind a name.
 
@@ -87,10 +95,7 @@ def find(group: Group, name: str) -> Any:
         return _registered[group][name]
     entry = _entry_points(group).get(name)
     if entry is None:
-        known = names(group)
-        near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(known) or 'none'}"
-        raise ValueError(f"unknown {group[:-1]} {name!r}; {hint}")
+        raise ValueError(f"unknown {group[:-1]} {name!r}; {hint(name, names(group))}")
     try:
         return entry.load()
     except (ImportError, AttributeError) as error:

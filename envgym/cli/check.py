@@ -1,7 +1,6 @@
 """The conformance kits of `envgym.testing`, for whatever has a name: an environment, a backend, a task file."""
 
 import asyncio
-import difflib
 import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -12,7 +11,7 @@ import typer
 
 from envgym.cli.options import key_values
 from envgym.env import Env
-from envgym.registry import find, make, make_backend, names, spec
+from envgym.registry import find, hint, make, make_backend, names, spec
 from envgym.task import Task, TaskSet
 from envgym.testing import check_env, check_tasks
 from envgym.testing.check_sandbox import check_sandbox
@@ -48,9 +47,7 @@ def check_command(
 
 def _unknown(name: str) -> str:
     known = names("environments") + names("sandboxes")
-    near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(known)}"
-    return f"{name!r} is no environment, sandbox backend or file; {hint}"
+    return f"{name!r} is no environment, sandbox backend or file; {hint(name, known)}"
 
 
 async def _environment(name: str, task: int, turns: int, sandbox: str, options: dict[str, Any]) -> list[str]:

@@ -84,8 +84,9 @@ def turn_relative(
             ]
         flat = np.concatenate(returns) if returns else np.zeros(0)
         inner = centre(flat, keys, baseline=baseline, scale=scale)
-        cuts = np.cumsum([len(values) for values in returns])[:-1]
-        by_turn = to_tokens(group, list(np.split(inner, cuts)))
+        ends = np.cumsum([len(values) for values in returns], dtype=int)
+        per_episode = [inner[end - len(values) : end] for values, end in zip(returns, ends, strict=True)]
+        by_turn = to_tokens(group, per_episode)
         return [a + np.float32(weight) * b for a, b in zip(outer(group), by_turn, strict=True)]
 
     return scheme

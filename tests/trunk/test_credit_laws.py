@@ -249,3 +249,8 @@ def test_misuse_is_refused() -> None:
         centre(np.zeros(2), ["a"])
     with pytest.raises(ValueError, match="gamma is 2"):
         discounted_returns(Group("t", ()), gamma=2)
+
+
+@given(schemes)
+def test_a_group_without_episodes_has_no_credit(scheme: Scheme) -> None:
+    assert scheme(Group("t", ())) == []
