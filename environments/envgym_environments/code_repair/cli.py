@@ -29,6 +29,7 @@ _File = Annotated[Path | None, typer.Option("--file", help="The task file (defau
 @tasks_command.command()
 def build(
     per_package: Annotated[int, typer.Option(min=1, help="Tasks to make of each package.")] = 100,
+    repetitions: Annotated[int, typer.Option(min=2, help="Runs of a broken state that must agree.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Which bugs are tried, and in which order.")] = 0,
     package: Annotated[list[str] | None, typer.Option(help="Only these packages; repeatable.")] = None,
     backend: Annotated[str, typer.Option(help="Where bugs are tried.")] = "auto",
@@ -42,7 +43,7 @@ def build(
         known = ", ".join(one.name for one in recipe)
         raise typer.BadParameter(f"{unknown[0]!r} is not in packages.toml; known: {known}", param_hint="--package")
     chosen = [one for one in recipe if one.name in wanted]
-    plan = Plan(per_package=per_package, seed=seed)
+    plan = Plan(per_package=per_package, repetitions=repetitions, seed=seed)
 
     async def work() -> Built:
         total = per_package * len(chosen)

@@ -21,6 +21,7 @@ from envgym.task import Task
 from envgym_environments.code_repair.baseline import Baseline, measure, package_world
 from envgym_environments.code_repair.describe import make_task
 from envgym_environments.code_repair.operators import Mutation, apply, candidates
+from envgym_environments.code_repair.patch import apply_patch, make_patch, parse_patch
 from envgym_environments.code_repair.runner import TestReport, run_tests
 from envgym_environments.code_repair.sources import Package, layout_of, source_tree
 
@@ -49,6 +50,7 @@ class Plan:
     full_suite_s: a suite faster than this is run whole for the second repetition; a slower one by the covering
     tests and a random tenth of the others. hanging_tests: most tests that may run into their deadline.
     most_covering: places that more tests than this execute are left out: their tasks are slow to play.
+    repetitions: how many runs of a broken state must agree on every test that executes the place.
     """
 
     per_package: int = 100
@@ -58,7 +60,14 @@ class Plan:
     full_suite_s: float = 2.0
     hanging_tests: int = 2
     most_covering: int = 250
+    repetitions: int = 2
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.repetitions < 2:
+            raise ValueError(
+                f"Plan.repetitions is {self.repetitions}; it must be at least 2: one run agrees with none"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +169,9 @@ async def _judge(sandbox: Sandbox, baseline: Baseline, candidate: Candidate, pla
         return Bug(candidate, verdict, failing)
     wide = _second_selection(baseline, candidate, plan, seed)
     second = await _run(sandbox, baseline, wide)
+    for _ in range(plan.repetitions - 2):
+        if not _agree(first, await _run(sandbox, baseline, candidate.covering), candidate.covering):
+            return Bug(candidate, Verdict.FLAKY, failing)
     others = tuple(test for test in second.failing if test not in set(candidate.covering))
     if second.doubt or second.collection_errors or not _agree(first, second, candidate.covering):
         return Bug(candidate, Verdict.FLAKY, failing)
@@ -170,12 +182,21 @@ async def _judge(sandbox: Sandbox, baseline: Baseline, candidate: Candidate, pla
     failing = second.failing
     if len(failing) > plan.max_failing * len(baseline.tests):
         return Bug(candidate, Verdict.FAILS_TOO_MUCH, failing)
-    await sandbox.write(candidate.path, candidate.source.encode())
+    await sandbox.write(candidate.path, _reversed(candidate).encode())
     restored = await _run(sandbox, baseline, failing)
     if not restored.ok:
         return Bug(candidate, Verdict.NOT_RESTORED, failing)
     passing = tuple(test for test in candidate.covering if second.outcomes.get(test) == "passed")
     return Bug(candidate, Verdict.VALID, failing, passing, second)
+
+
+def _reversed(candidate: Candidate) -> str:
+    """The file after the gold patch is really applied to the broken one."""
+    broken = apply(candidate.source, candidate.mutation)
+    (patch,) = parse_patch(make_patch({candidate.path: broken}, {candidate.path: candidate.source}))
+    text = apply_patch(patch, broken)
+    assert text is not None
+    return text
 
 
 def _first_look(report: TestReport, failing: Sequence[str], suite: int, plan: Plan) -> Verdict | None:

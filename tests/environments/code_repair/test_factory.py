@@ -107,6 +107,20 @@ def test_verdicts(before, after, verdict, small, cache, in_backend) -> None:
         assert bug.verdict is verdict
 
 
+def test_more_repetitions_give_the_same_tasks_where_nothing_is_flaky(small, cache, in_backend) -> None:
+    found: list[list[str]] = []
+
+    async def body(backend) -> None:
+        for repetitions in (2, 4):
+            plan = Plan(per_package=3, repetitions=repetitions)
+            found.append([task.id async for task in make_tasks(small, backend, plan, cache=cache)])
+
+    in_backend(body)
+    assert found[0] == found[1] != []
+    with pytest.raises(ValueError, match="repetitions is 1"):
+        Plan(repetitions=1)
+
+
 def test_a_bug_that_fails_most_of_the_suite_is_refused(small, cache, in_backend) -> None:
     plan = Plan(max_failing=0.1)
     assert judged(small, cache, in_backend, "max(low", "min(low", plan).verdict is Verdict.FAILS_TOO_MUCH
