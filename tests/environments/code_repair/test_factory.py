@@ -113,7 +113,7 @@ def test_more_repetitions_give_the_same_tasks_where_nothing_is_flaky(small, cach
     async def body(backend) -> None:
         for repetitions in (2, 4):
             plan = Plan(per_package=3, repetitions=repetitions)
-            found.append([task.id async for task in make_tasks(small, backend, plan, cache=cache)])
+            found.append([task.id async for task in make_tasks(small, backend, plan, counts=Yield(), cache=cache)])
 
     in_backend(body)
     assert found[0] == found[1] != []
