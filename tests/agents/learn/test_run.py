@@ -219,3 +219,10 @@ def test_another_model_folder_trains_with_the_same_command(config, tmp_path):
     values = {**config.model_dump(), "model": {"path": path, "context": 128}}
     report = train(TrainConfig.model_validate(values), tmp_path / "second")
     assert report["reinforce"]["step"] == 3
+
+
+def test_a_part_of_the_tasks_comes_from_all_over_their_order(vault):
+    tasks = list(vault.tasks())
+    some = run_module._spread(tasks, 4)
+    assert [tasks.index(task) for task in some] == [0, len(tasks) // 4, len(tasks) // 2, 3 * len(tasks) // 4]
+    assert list(run_module._spread(tasks, None)) == list(run_module._spread(tasks, 10**6)) == tasks
