@@ -1,4 +1,4 @@
-"""What the backends of this package share: layers with reference counts, base states, snapshots, life cycle.
+"""What the backends of this package share: layers with reference counts, snapshots, life cycle.
 
 A layer is a directory that one sandbox at a time can write to and that, once frozen, nobody writes to again. This
 file counts who stands on which layer and removes what nobody does; it never looks into one.
@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import os
 import socket
-from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from envgym.errors import EnvgymError, EnvironmentFailure, InfrastructureFailure
 from envgym.sandbox import SandboxSnapshot
 from envgym.task import World
 from envgym_sandboxes import state
+from envgym_sandboxes.bases import Base, Bases
 from envgym_sandboxes.cgroups import Groups
 from envgym_sandboxes.channel import Peer, ZygoteClient, job
 from envgym_sandboxes.processes import Processes
@@ -27,21 +27,11 @@ from envgym_sandboxes.sandbox import Frozen, LayeredSandbox, Started
 from envgym_sandboxes.state import remove_cgroup
 from envgym_sandboxes.world import check_world
 
-__all__ = ["Base", "LayeredBackend"]
+__all__ = ["LayeredBackend"]
 
 _LONGEST_CHAIN = 24
-_IDLE_BASES = 64
 _START_S = 30.0
 _PATIENCE_MS = 2000
-
-
-@dataclass(slots=True)
-class Base:
-    """A world's own layers (topmost first), and what every sandbox of it is started with."""
-
-    lowers: tuple[str, ...]
-    layers: tuple[str, ...]
-    spec: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -67,8 +57,7 @@ class LayeredBackend:
         self._numbers = itertools.count(1)
         self._references: dict[str, int] = {}
         self._snapshots: dict[str, _Held] = {}
-        self._bases: OrderedDict[str, asyncio.Task[Base]] = OrderedDict()
-        self._users: Counter[str] = Counter()
+        self._bases = Bases(self._prepare, lambda base: self._drop(base.layers))
         self._sandboxes: dict[str, LayeredSandbox] = {}
         self._groups: dict[str, Groups] = {}
         self._dying: list[Path] = []
@@ -122,7 +111,7 @@ class LayeredBackend:
         held.references -= 1
         if held.references == 0:
             del self._snapshots[snapshot.id]
-            self._leave_base(held.frozen.world)
+            self._bases.leave(held.frozen.world)
             await self.unuse(held.frozen.chain)
 
     def _held(self, snapshot: SandboxSnapshot) -> _Held:
@@ -138,7 +127,7 @@ class LayeredBackend:
         self.use(frozen.chain)
         try:
             digest = await self.digest(frozen, None)
-            await self._base(frozen.world, 1)
+            await self._bases.hold(frozen.world)
         except BaseException:
             await self.unuse(frozen.chain)
             raise
@@ -153,7 +142,7 @@ class LayeredBackend:
         sandbox = LayeredSandbox(self, f"{self.name}-{os.getpid()}-{number}", frozen)
         self.use(frozen.chain)
         try:
-            await self._base(frozen.world, 1)
+            await self._bases.hold(frozen.world)
         except BaseException:
             await self.unuse(frozen.chain)
             raise
@@ -176,7 +165,7 @@ class LayeredBackend:
         groups = self._groups.pop(sandbox.id, None)
         if groups:
             self._dying = [path for path in self._dying if not remove_cgroup(path)] + groups.remove()
-        self._leave_base(sandbox.world)
+        self._bases.leave(sandbox.world)
         if upper is not None:
             await self._drop((upper,))
         await self.unuse(chain)
@@ -236,13 +225,13 @@ class LayeredBackend:
 
     async def digest(self, frozen: Frozen, upper: str | None) -> str:
         """See the contract."""
-        base = await self._base(frozen.world, 0)
+        base = await self._bases.get(frozen.world)
         head, _body = await job(await self._zygote(()), "digest", **self._stacks(base, frozen, upper))
         return str(head)
 
     async def diff(self, frozen: Frozen, upper: str | None) -> dict[str, bytes | None]:
         """See the contract."""
-        base = await self._base(frozen.world, 0)
+        base = await self._bases.get(frozen.world)
         index: list[tuple[str, int]]
         index, body = await job(await self._zygote(()), "diff", **self._stacks(base, frozen, upper))
         found: dict[str, bytes | None] = {}
@@ -254,25 +243,9 @@ class LayeredBackend:
 
     # -- base states -------------------------------------------------------------------------------------------
 
-    async def _base(self, world: World, users: int) -> Base:
-        """A world's base, with `users` more who hold it: already while they wait, so that it is not idle."""
-        key = world.model_dump_json()
-        task = self._bases.get(key)
-        if task is None:
-            task = self._bases[key] = asyncio.create_task(self._prepare(world))
-        self._bases.move_to_end(key)
-        self._users[key] += users
-        try:
-            return await asyncio.shield(task)
-        except BaseException as error:
-            self._users[key] -= users
-            if isinstance(error, Exception) and self._bases.get(key) is task:
-                del self._bases[key]
-            raise
-
     async def _prepare(self, world: World) -> Base:
+        """A world's base with its setup commands done."""
         base = await self.make_base(world)
-        await self._forget_idle_bases()
         if not world.setup:
             return base
         name = f"{self.name}-{os.getpid()}-setup{next(self._numbers)}"
@@ -294,26 +267,11 @@ class LayeredBackend:
                 what = "timed out" if answer["timed_out"] else f"ended with status {answer['code']}"
                 raise EnvironmentFailure(f"World.setup command {command!r} {what}: {tail}")
 
-    def _leave_base(self, world: World) -> None:
-        self._users[world.model_dump_json()] -= 1
-
-    async def _forget_idle_bases(self) -> None:
-        """Bases are kept for their next use, the least recently used ones not for ever."""
-        idle = [
-            key
-            for key, task in self._bases.items()
-            if task.done() and not task.cancelled() and task.exception() is None and self._users[key] <= 0
-        ]
-        forgotten = [(key, self._bases.pop(key)) for key in idle[: max(0, len(idle) - _IDLE_BASES)]]
-        for key, task in forgotten:  # nobody else can find them any more
-            del self._users[key]
-            await self._drop(task.result().layers)
-
     # -- processes ---------------------------------------------------------------------------------------------
 
     async def start(self, sandbox: str, frozen: Frozen) -> Started:
         """Start an init in a frozen state."""
-        return await self._launch(sandbox, await self._base(frozen.world, 0), frozen)
+        return await self._launch(sandbox, await self._bases.get(frozen.world), frozen)
 
     async def _launch(self, sandbox: str, base: Base, frozen: Frozen) -> Started:
         zygote = await self._zygote(frozen.world.preload)

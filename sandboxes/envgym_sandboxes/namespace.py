@@ -13,7 +13,8 @@ from typing import Any
 from envgym.sandbox import BackendReport
 from envgym.task import World
 from envgym_sandboxes import world as worlds
-from envgym_sandboxes.backend import Base, LayeredBackend
+from envgym_sandboxes.backend import LayeredBackend
+from envgym_sandboxes.bases import Base
 from envgym_sandboxes.cgroups import controllers
 from envgym_sandboxes.channel import job
 from envgym_sandboxes.sandbox import Frozen
