@@ -127,10 +127,10 @@ class TrainConfig(_Frozen):
     """One training run. `env_options` go to the environment's `make`, `task_options` to its task set.
 
     split: the tasks that train, `tasks` of them evenly spread over their order (None: all).
-    turns: the bound on an episode's length. max_tokens: computed positions per
-    forward pass (memory, not mathematics). expert: the agent (by registry name) whose trajectories warm up.
-    store_every: the episodes of every n-th RL step are stored (0: none). max_failures: a run stops when a larger
-    share of the episodes of a step or an evaluation failed through no fault of the agent.
+    turns: the bound on an episode's length. max_tokens: computed positions per forward pass (memory, not
+    mathematics). expert: the agent (by registry name) whose trajectories warm up. store_every: the episodes of
+    every n-th RL step are stored (0: none). max_failures: a run stops when a larger share of the episodes of a
+    step or an evaluation failed through no fault of the agent.
     """
 
     env: str = "code-repair"

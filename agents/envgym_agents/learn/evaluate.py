@@ -14,7 +14,18 @@ import numpy as np
 from envgym.env import StopReason
 from envgym.episode import Episode
 
-__all__ = ["SUCCESS", "Difference", "Evaluation", "Outcome", "difference", "evaluation", "succeeded", "wilson"]
+__all__ = [
+    "SUCCESS",
+    "Difference",
+    "Evaluation",
+    "Outcome",
+    "difference",
+    "difference_over_runs",
+    "evaluation",
+    "merged",
+    "succeeded",
+    "wilson",
+]
 
 SUCCESS = ("success", "resolved")
 """The channels of a last step by which an environment says that its goal was reached (1) or not (0)."""
@@ -61,7 +72,8 @@ class Evaluation:
         if all(outcome.attempts == 1 for outcome in self.outcomes):
             return wilson(sum(outcome.success for outcome in self.outcomes), len(self.outcomes))
         values = np.array([outcome.success for outcome in self.outcomes])
-        return _percentiles(_resampled_means(values, np.arange(len(values)), seed, draws))
+        times = _times(np.random.default_rng([seed, 1927]), draws, len(values))
+        return _percentiles(times @ values / len(values))
 
     def by_cluster(self) -> dict[str, tuple[float, int]]:
         """Rate and number of tasks of every cluster, sorted by name."""
@@ -108,6 +120,33 @@ def evaluation(
     return Evaluation(name, outcomes, failures)
 
 
+def merged(name: str, evaluations: Sequence[Evaluation]) -> Evaluation:
+    """Several evaluations as one: a task's values are the means over all of its scored attempts."""
+    found: dict[str, list[Outcome]] = {}
+    for one in evaluations:
+        for outcome in one.outcomes:
+            found.setdefault(outcome.task, []).append(outcome)
+    outcomes = tuple(_merged(members) for _, members in sorted(found.items()))
+    return Evaluation(name, outcomes, sum(one.failures for one in evaluations))
+
+
+def _merged(members: Sequence[Outcome]) -> Outcome:
+    attempts = [outcome.attempts for outcome in members]
+
+    def mean(values: Iterable[float]) -> float:
+        return float(np.average(list(values), weights=attempts))
+
+    costs = sorted({name for outcome in members for name in outcome.cost})
+    return Outcome(
+        task=members[0].task,
+        cluster=members[0].cluster,
+        success=mean(outcome.success for outcome in members),
+        attempts=sum(attempts),
+        turns=mean(outcome.turns for outcome in members),
+        cost={name: mean(outcome.cost.get(name, 0.0) for outcome in members) for name in costs},
+    )
+
+
 def _outcome(task: str, cluster: str, members: Sequence[Episode]) -> Outcome:
     cost: dict[str, float] = {}
     for episode in members:
@@ -141,7 +180,7 @@ def wilson(successes: float, trials: int, *, z: float = _Z95) -> tuple[float, fl
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Mean of (after - before) over the tasks both saw, with its 95 % bootstrap interval."""
+    """Mean of (after - before) over the tasks both saw, its 95 % bootstrap interval, and the units resampled."""
 
     mean: float
     low: float
@@ -149,33 +188,43 @@ class Difference:
     units: int
 
 
-def difference(
-    after: Evaluation, before: Evaluation, *, seed: int = 0, draws: int = 10_000, by_cluster: bool = False
+def difference(after: Evaluation, before: Evaluation, **options: Any) -> Difference:
+    """The paired difference of two evaluations: `difference_over_runs` of one run, with its options and errors."""
+    return difference_over_runs([(after, before)], **options)
+
+
+def difference_over_runs(
+    runs: Sequence[tuple[Evaluation, Evaluation]], *, seed: int = 0, draws: int = 10_000, by_cluster: bool = False
 ) -> Difference:
-    """The paired difference of two evaluations, resampling tasks, or whole clusters of tasks.
+    """The paired difference of (after, before) in one or more runs of an experiment.
 
-    Only tasks that both have are compared. Raises ValueError when there are none.
-    Source: percentile bootstrap, Efron & Tibshirani (1993), ch. 13; clusters resampled whole.
+    Resampled are tasks, or whole clusters of them, and across them the runs: the interval holds for new tasks and
+    for new seeds. Only tasks that both evaluations of a run have are compared. Raises ValueError when a run has
+    none. Source: percentile bootstrap, Efron & Tibshirani (1993), ch. 13; both factors of the crossed design drawn
+    independently, Owen (2007), "The pigeonhole bootstrap", which errs to the wide side.
     """
-    earlier = {outcome.task: outcome for outcome in before.outcomes}
-    pairs = [(outcome, earlier[outcome.task]) for outcome in after.outcomes if outcome.task in earlier]
-    if not pairs:
-        raise ValueError(f"evaluations {after.name!r} and {before.name!r} have no task in common")
-    values = np.array([late.success - early.success for late, early in pairs])
-    names = [late.cluster if by_cluster else late.task for late, _ in pairs]
-    owner = np.unique(names, return_inverse=True)[1]
-    low, high = _percentiles(_resampled_means(values, owner, seed, draws))
-    return Difference(float(values.mean()), low, high, int(owner.max()) + 1)
+    gained: dict[tuple[int, str], list[float]] = {}
+    for run, (after, before) in enumerate(runs):
+        earlier = {outcome.task: outcome for outcome in before.outcomes}
+        pairs = [(outcome, earlier[outcome.task]) for outcome in after.outcomes if outcome.task in earlier]
+        if not pairs:
+            raise ValueError(f"evaluations {after.name!r} and {before.name!r} have no task in common")
+        for late, early in pairs:
+            unit = late.cluster if by_cluster else late.task
+            gained.setdefault((run, unit), []).append(late.success - early.success)
+    units = sorted({unit for _, unit in gained})
+    totals = np.array([[sum(gained.get((run, unit), ())) for unit in units] for run in range(len(runs))])
+    counts = np.array([[len(gained.get((run, unit), ())) for unit in units] for run in range(len(runs))])
+    random = np.random.default_rng([seed, 1927])
+    unit_times, run_times = (_times(random, draws, size) for size in (len(units), len(runs)))
+    sums, sizes = (np.einsum("dr,ru,du->d", run_times, table, unit_times) for table in (totals, counts))
+    low, high = _percentiles(sums[sizes > 0] / sizes[sizes > 0])
+    return Difference(float(totals.sum() / counts.sum()), low, high, len(units))
 
 
-def _resampled_means(
-    values: np.ndarray[Any, Any], owner: np.ndarray[Any, Any], seed: int, draws: int
-) -> np.ndarray[Any, Any]:
-    """Means [draws] of resamples that draw whole units (`owner` names each value's unit) with replacement."""
-    units = int(owner.max()) + 1 if len(owner) else 0
-    totals, counts = np.bincount(owner, values, units), np.bincount(owner, minlength=units)
-    times = np.random.default_rng([seed, 1927]).multinomial(units, np.full(units, 1 / max(units, 1)), size=draws)
-    return (times @ totals) / (times @ counts)
+def _times(random: np.random.Generator, draws: int, size: int) -> np.ndarray[Any, Any]:
+    """How often each of `size` things is drawn in each of `draws` resamples with replacement: [draws, size]."""
+    return random.multinomial(size, np.full(size, 1 / max(size, 1)), size=draws)
 
 
 def _percentiles(means: np.ndarray[Any, Any]) -> tuple[float, float]:

@@ -10,7 +10,7 @@ report.json warm_start.png learning_curve.png
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from envgym.storage import EpisodeWriter, read_episodes
 from envgym_agents.learn.checkpoint import write_json
 from envgym_agents.learn.config import TrainConfig
 
-__all__ = ["RunFolder"]
+__all__ = ["DURATION", "RunFolder", "differing"]
 
 
 class RunFolder:
@@ -38,7 +38,11 @@ class RunFolder:
             raise ValueError(f"{self.path} holds no run to resume: there is no {stored.name}")
         if stored.exists():
             earlier = TrainConfig.model_validate_json(stored.read_text())
-            _refuse_difference(earlier, config, self.path)
+            if changed := differing(earlier, config):
+                raise ValueError(
+                    f"{self.path} was begun with another configuration; it differs, then and now, in: "
+                    f"{', '.join(changed)}. Resume with the same values, or begin a new run"
+                )
         else:
             write_json(stored, config.model_dump(mode="json"))
         self._stages: dict[str, Any] = {}
@@ -74,31 +78,21 @@ class RunFolder:
 
 # What may change between a run and its resumption: how long it goes on, and how many threads compute (which can
 # change the last bits of a sum, so the resumed weights then need not equal the uninterrupted ones').
-_MAY_CHANGE: tuple[Callable[[dict[str, Any]], None], ...] = (
-    lambda values: values.pop("threads"),
-    lambda values: values["reinforce"].pop("steps"),
-    lambda values: values["reinforce"].pop("minutes"),
-    lambda values: values["reinforce"].pop("checkpoint_every"),
-    lambda values: values["warm_start"].pop("minutes"),
+DURATION = frozenset(
+    {"threads", "reinforce.steps", "reinforce.minutes", "reinforce.checkpoint_every", "warm_start.minutes"}
 )
 
 
-def _refuse_difference(earlier: TrainConfig, config: TrainConfig, path: Path) -> None:
-    old, new = earlier.model_dump(mode="json"), config.model_dump(mode="json")
-    for forget in _MAY_CHANGE:
-        forget(old)
-        forget(new)
-    changed = sorted(_paths(old, new))
-    if changed:
-        raise ValueError(
-            f"{path} was begun with another configuration; it differs in: {', '.join(changed)}. "
-            "Resume with the same values, or begin a new run"
-        )
+def differing(one: TrainConfig, other: TrainConfig, *, may_differ: Collection[str] = DURATION) -> list[str]:
+    """The fields in which two configurations differ, each with both values, but for the dotted names given."""
+    return sorted(_differing(one.model_dump(mode="json"), other.model_dump(mode="json"), may_differ))
 
 
-def _paths(old: Any, new: Any, prefix: str = "") -> Iterable[str]:
+def _differing(old: Any, new: Any, may_differ: Collection[str], name: str = "") -> Iterable[str]:
+    if name in may_differ or old == new:
+        return
     if isinstance(old, dict) and isinstance(new, dict):
-        for name in old.keys() | new.keys():
-            yield from _paths(old.get(name), new.get(name), f"{prefix}.{name}" if prefix else name)
-    elif old != new:
-        yield f"{prefix} ({old!r} then, {new!r} now)"
+        for field in old.keys() | new.keys():
+            yield from _differing(old.get(field), new.get(field), may_differ, f"{name}.{field}" if name else field)
+    else:
+        yield f"{name} ({old!r}, {new!r})"

@@ -1,7 +1,7 @@
-"""Several runs of one experiment seen as one: the evaluations of their folders pooled, each gain seed by seed.
+"""Several runs of one experiment seen as one: a table of rates over all of them, and what RL gained.
 
-A task's success is its mean over the runs, and tasks (or their clusters) are what is resampled: runs share their
-tasks, so more runs make a task's rate surer and do not make more tasks.
+The runs share their tasks, so more runs make a task's rate surer and do not make more tasks: intervals of rates are
+over tasks, those of gains over tasks and runs.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,13 @@ from typing import Any
 from rich.console import Console
 
 from envgym_agents.learn.config import TrainConfig
-from envgym_agents.learn.evaluate import Difference, Evaluation, evaluation
-from envgym_agents.learn.folder import RunFolder
-from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, gains, table
+from envgym_agents.learn.evaluate import Evaluation, difference, evaluation, merged
+from envgym_agents.learn.folder import DURATION, RunFolder, differing
+from envgym_agents.learn.report import AFTER, BEFORE, STUDENT, difference_table, gains, table
 
-__all__ = ["pooled", "report_runs"]
+__all__ = ["report_runs"]
+
+_MAY_DIFFER = DURATION | {"seed", "store_every", "concurrency"}
 
 
 def _opened(path: Path) -> tuple[TrainConfig, RunFolder]:
@@ -32,23 +34,16 @@ def _opened(path: Path) -> tuple[TrainConfig, RunFolder]:
     return config, folder
 
 
-def pooled(folders: Sequence[RunFolder], config: TrainConfig) -> list[Evaluation]:
-    """Each evaluation that all of the runs have, over the episodes of all of them."""
-    found = []
-    for name in [*config.evaluate.baselines, BEFORE, BEFORE + GREEDY, AFTER, AFTER + GREEDY]:
-        stage = f"evaluate-{name}"
-        if all(folder.done(stage) for folder in folders):
-            known = [folder.done(stage) or {} for folder in folders]
-            cluster_of = {task: cluster for one in known for task, cluster in one["cluster_of"].items()}
-            episodes = [episode for folder in folders for episode in folder.read(stage)]
-            found.append(evaluation(name, episodes, cluster=cluster_of.__getitem__))
-    return found
+def _evaluation(folder: RunFolder, name: str) -> Evaluation:
+    stage = f"evaluate-{name}"
+    return evaluation(name, folder.read(stage), cluster=(folder.done(stage) or {})["cluster_of"].__getitem__)
 
 
 def report_runs(paths: Sequence[Path], console: Console | None) -> dict[str, Any]:
-    """The pooled table of some run folders, and what RL gained in each of them.
+    """The pooled table of some run folders, what RL gained over all of them, and in each.
 
-    Raises ValueError for no folder, the same folder twice, and one that holds no finished run.
+    Raises ValueError for no folder, the same folder twice, one that holds no finished run, and runs of different
+    experiments: all but the seed and what bounds a run's length must agree.
     """
     if not paths:
         raise ValueError("no run folder is named; name at least one")
@@ -56,15 +51,23 @@ def report_runs(paths: Sequence[Path], console: Console | None) -> dict[str, Any
         raise ValueError("a run folder is named twice; each run counts once")
     opened = [_opened(path) for path in paths]
     config, folders = opened[0][0], [folder for _, folder in opened]
-    evaluations = pooled(folders, config)
-    changes: dict[str, Difference] = dict(gains(evaluations, config))
-    for path, (own, folder) in zip(paths, opened, strict=True):
-        gain = next(iter(gains(pooled([folder], own), own).values()))
-        changes[f"after - before RL, seed {own.seed} ({path.name})"] = gain
-    summaries = [one.summary() for one in evaluations]
+    for path, (own, _) in zip(paths, opened, strict=True):
+        if changed := ", ".join(differing(config, own, may_differ=_MAY_DIFFER)):
+            raise ValueError(f"{paths[0]} and {path} are different experiments; they differ in: {changed}")
+    names = [
+        name
+        for name in (*config.evaluate.baselines, *STUDENT)
+        if all(folder.done(f"evaluate-{name}") for folder in folders)
+    ]
+    runs = [[_evaluation(folder, name) for name in names] for folder in folders]
+    summaries = [merged(name, [run[place] for run in runs]).summary() for place, name in enumerate(names)]
+    changes = gains(runs, config)
+    before, after = names.index(BEFORE), names.index(AFTER)
+    for path, (own, _), run in zip(paths, opened, runs, strict=True):
+        gain = difference(run[after], run[before], seed=own.seed, draws=own.evaluate.bootstrap)
+        changes[f"{AFTER} - {BEFORE}, seed {own.seed} ({path.name})"] = gain
     if console is not None:
-        console.print(
-            table(summaries, changes, title=f"{config.env}: {len(paths)} runs, split {config.evaluate.split!r}")
-        )
+        title = f"{config.env}: {len(paths)} runs, split {config.evaluate.split!r}"
+        console.print(table(summaries, title), difference_table(changes))
     return {"runs": [str(path) for path in paths], "evaluations": summaries,
             "differences": {name: asdict(change) for name, change in changes.items()}}  # fmt: skip

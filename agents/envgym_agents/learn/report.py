@@ -17,14 +17,16 @@ from rich.table import Table
 
 from envgym_agents.learn.checkpoint import write_json
 from envgym_agents.learn.config import TrainConfig
-from envgym_agents.learn.evaluate import Difference, Evaluation, difference
+from envgym_agents.learn.evaluate import Difference, Evaluation, difference, difference_over_runs
 from envgym_agents.learn.folder import RunFolder
 
 __all__ = [
     "AFTER",
     "BEFORE",
     "GREEDY",
+    "STUDENT",
     "Metrics",
+    "difference_table",
     "gains",
     "learning_curve",
     "read_metrics",
@@ -36,6 +38,9 @@ __all__ = [
 
 BEFORE, AFTER, GREEDY = "before RL", "after RL", ", greedy"
 """Names of the student's evaluations; the last one is put behind either of the others."""
+
+STUDENT = (BEFORE, BEFORE + GREEDY, AFTER, AFTER + GREEDY)
+"""All of them; whatever else was evaluated is another agent."""
 
 
 class Metrics:
@@ -134,14 +139,10 @@ def warm_curve(path: str | Path, curve: Sequence[Mapping[str, float]]) -> None:
     figure.savefig(path)
 
 
-def table(
-    summaries: Sequence[Mapping[str, Any]], differences: Mapping[str, Difference] | None = None, title: str = ""
-) -> Table:
-    """Success rates with 95 % intervals, one row per agent, mean costs beside; differences below."""
+def table(summaries: Sequence[Mapping[str, Any]], title: str = "") -> Table:
+    """Success rates with 95 % intervals, one row per agent, mean costs beside."""
     names = sorted({name for summary in summaries for name in summary["cost"]})
-    shown = Table(title=title, title_justify="left")
-    for column in ("agent", "success", "95 %", "tasks", "failures", *names):
-        shown.add_column(column, justify="left" if column == "agent" else "right")
+    shown = _columns(title, "agent", "success", "95 %", "tasks", "failures", *names)
     for summary in summaries:
         shown.add_row(
             summary["name"],
@@ -151,55 +152,76 @@ def table(
             str(summary["failures"]),
             *(f"{summary['cost'].get(name, 0.0):.3g}" for name in names),
         )
-    for name, change in (differences or {}).items():
-        interval = f"{change.low:+.1%} .. {change.high:+.1%}"
-        shown.add_row(name, f"{change.mean:+.1%}", interval, f"{change.units} units", *[""] * (1 + len(names)))
     return shown
 
 
-def gains(evaluations: Sequence[Evaluation], config: TrainConfig) -> dict[str, Difference]:
-    """What RL gained: on the start of RL, greedily too where that was played, and on every other agent."""
-    named = {one.name: one for one in evaluations}
-    options: dict[str, Any] = {"seed": config.seed, "draws": config.evaluate.bootstrap}
-    before, after = named.pop(BEFORE), named.pop(AFTER)
+def difference_table(differences: Mapping[str, Difference]) -> Table:
+    """Paired differences with their 95 % intervals, one row each."""
+    shown = _columns("", "difference", "points", "95 %", "units")
+    for name, change in differences.items():
+        interval = f"{change.low:+.1%} .. {change.high:+.1%}"
+        shown.add_row(name, f"{change.mean:+.1%}", interval, str(change.units))
+    return shown
+
+
+def _columns(title: str, first: str, *others: str) -> Table:
+    """An empty table whose first column, the names, is never cut or wrapped to make room for the others."""
+    shown = Table(title=title, title_justify="left")
+    shown.add_column(first, no_wrap=True, overflow="fold")
+    for name in others:
+        shown.add_column(name, justify="right")
+    return shown
+
+
+def gains(runs: Sequence[Sequence[Evaluation]], config: TrainConfig) -> dict[str, Difference]:
+    """What RL gained in one or more runs: on the start of RL, greedily too where played, and on every other agent.
+
+    Every run holds evaluations of the same names, `BEFORE` and `AFTER` among them.
+    """
+    named = [{one.name: one for one in run} for run in runs]
+
+    def change(after: str, before: str, by_cluster: bool = False) -> Difference:
+        pairs = [(run[after], run[before]) for run in named]
+        draws = config.evaluate.bootstrap
+        return difference_over_runs(pairs, seed=config.seed, draws=draws, by_cluster=by_cluster)
+
     changes = {
-        "after - before RL, by task": difference(after, before, **options),
-        f"after - before RL, by {config.evaluate.cluster}": difference(after, before, by_cluster=True, **options),
+        f"{AFTER} - {BEFORE}, by task": change(AFTER, BEFORE),
+        f"{AFTER} - {BEFORE}, by {config.evaluate.cluster}": change(AFTER, BEFORE, by_cluster=True),
     }
-    if AFTER + GREEDY in named:
-        greedy = named.pop(AFTER + GREEDY), named.pop(BEFORE + GREEDY)
-        changes[f"after - before RL{GREEDY}, by task"] = difference(*greedy, **options)
-    for other in named.values():
-        changes[f"after RL - {other.name}, by task"] = difference(after, other, **options)
+    if AFTER + GREEDY in named[0]:
+        changes[f"{AFTER} - {BEFORE}{GREEDY}, by task"] = change(AFTER + GREEDY, BEFORE + GREEDY)
+    for other in named[0]:
+        if other not in STUDENT:
+            changes[f"{AFTER} - {other}, by task"] = change(AFTER, other)
     return changes
 
 
 def write_report(
     folder: RunFolder, config: TrainConfig, evaluations: Sequence[Evaluation], console: Console | None
 ) -> dict[str, Any]:
-    """Write report.json and the curves, print the table; `BEFORE` and `AFTER` are among the evaluations."""
-    changes = gains(evaluations, config)
-    summaries = [one.summary() for one in evaluations]
+    """Write report.json and the curves, print the tables; `BEFORE` and `AFTER` are among the evaluations."""
+    changes = gains([evaluations], config)
     named = {one.name: one for one in evaluations}
-    before, after = named[BEFORE], named[AFTER]
+    summaries = {one.name: one.summary() for one in evaluations}
     steps = read_metrics(folder.path / "metrics.jsonl")
     quick = [(line["step"], folder.done(f"evaluate-step-{line['step']:05d}")) for line in steps]
-    points = [
-        (0, before.summary()),
-        *((step, found) for step, found in quick if found is not None),
-        (steps[-1]["step"] if steps else 0, after.summary()),
-    ]
     learning_curve(
         folder.path / "learning_curve.png",
         steps,
-        points=points,
-        baselines=[one for one in summaries if one["name"].partition(GREEDY)[0] not in (BEFORE, AFTER)],
-        title=f"{config.env}, seed {config.seed}: held-out {before.rate:.1%} before RL, {after.rate:.1%} after",
+        points=[
+            (0, summaries[BEFORE]),
+            *((step, found) for step, found in quick if found is not None),
+            (steps[-1]["step"] if steps else 0, summaries[AFTER]),
+        ],
+        baselines=[summaries[name] for name in config.evaluate.baselines],
+        title=f"{config.env}, seed {config.seed}: held-out {named[BEFORE].rate:.1%} {BEFORE}, "
+        f"{named[AFTER].rate:.1%} after",
     )
     if (warm := folder.done("warm_start")) is not None:
         warm_curve(folder.path / "warm_start.png", warm["curve"])
     report = {
-        "evaluations": summaries,
+        "evaluations": list(summaries.values()),
         "differences": {name: asdict(change) for name, change in changes.items()},
         "expert": folder.done("expert"),
         "warm_start": None
@@ -209,15 +231,16 @@ def write_report(
     }
     write_json(folder.path / "report.json", report)
     if console is not None:
-        console.print(table(summaries, changes, title=f"{config.env}: held-out split {config.evaluate.split!r}"))
-        console.print(_clusters(before, after, config.evaluate.cluster))
+        title = f"{config.env}: held-out split {config.evaluate.split!r}"
+        console.print(table(list(summaries.values()), title), difference_table(changes))
+        console.print(_clusters(named[BEFORE], named[AFTER], config.evaluate.cluster))
     return report
 
 
 def write_comparison(
     folder: RunFolder, config: TrainConfig, evaluations: Sequence[Evaluation], console: Console | None
 ) -> dict[str, Any]:
-    """Write report.json and print the table of some evaluations, each compared with the first."""
+    """Write report.json and print the tables of some evaluations, each compared with the first."""
     first, draws = evaluations[0], config.evaluate.bootstrap
     changes = {
         f"{one.name} - {first.name}, by {unit}": difference(
@@ -233,14 +256,13 @@ def write_comparison(
     }
     write_json(folder.path / "report.json", report)
     if console is not None:
-        console.print(table(summaries, changes, title=f"{config.env}: split {config.evaluate.split!r}"))
+        console.print(table(summaries, f"{config.env}: split {config.evaluate.split!r}"))
+        console.print(difference_table(changes))
     return report
 
 
 def _clusters(before: Evaluation, after: Evaluation, label: str) -> Table:
-    shown = Table()
-    for column in (label, "tasks", "before RL", "after RL"):
-        shown.add_column(column, justify="left" if column == label else "right")
+    shown = _columns("", label, "tasks", BEFORE, AFTER)
     later = after.by_cluster()
     for name, (rate, count) in before.by_cluster().items():
         shown.add_row(name, str(count), f"{rate:.0%}", f"{later.get(name, (float('nan'), 0))[0]:.0%}")

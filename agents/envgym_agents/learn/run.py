@@ -31,7 +31,7 @@ from envgym_agents.learn.folder import RunFolder
 from envgym_agents.learn.pack import rows_of
 from envgym_agents.learn.play import Arena, Scripted, TaskOrder, seed_of
 from envgym_agents.learn.reinforce import Loop, Progress
-from envgym_agents.learn.report import GREEDY, Metrics, write_comparison, write_report
+from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, Metrics, write_comparison, write_report
 from envgym_agents.learn.score import Scorer
 from envgym_agents.learn.student import Student, load_student, new_student
 from envgym_agents.learn.update import Learner, adamw
@@ -185,7 +185,7 @@ class Run:
             self.folder.finish(label, found.summary() | {"cluster_of": {o.task: o.cluster for o in found.outcomes}})
         return found
 
-    async def pupil(self, name: str, student: Student) -> list[Evaluation]:
+    async def evaluate_student(self, name: str, student: Student) -> list[Evaluation]:
         """The student on the held-out tasks: as it is sampled, then greedily if that is wanted."""
         wanted, temperature = self.config.evaluate, self.config.evaluate.temperature
         found = [await self.evaluate(name, student.agents(temperature=temperature))]
@@ -244,8 +244,8 @@ class Run:
                 made.save(self.folder.path / "student")
             self.folder.finish("student", {"parameters": parameters(made.model)})
         if expert and self.config.warm_start.max_updates and self.folder.done("warm_start") is None:
-            async with load_student(self.config, self.folder.path / "student") as pupil:
-                await self.warm_start(pupil, expert)
+            async with load_student(self.config, self.folder.path / "student") as fresh:
+                await self.warm_start(fresh, expert)
         return load_student(self.config, self.begun_from)
 
     async def all(self) -> dict[str, Any]:
@@ -253,11 +253,11 @@ class Run:
         names = self.config.evaluate.baselines
         async with await self.student() as student:
             evaluations = [await self.evaluate(name, self.scripted(name)) for name in names]
-            evaluations += await self.pupil("before RL", student)
+            evaluations += await self.evaluate_student(BEFORE, student)
             if self.folder.done("reinforce") is None:
                 self.folder.finish("reinforce", asdict(await self.reinforce(student)))
         async with load_student(self.config, self.folder.path / "trained") as student:
-            evaluations += await self.pupil("after RL", student)
+            evaluations += await self.evaluate_student(AFTER, student)
         return write_report(self.folder, self.config, evaluations, self.console)
 
 
@@ -318,6 +318,5 @@ async def evaluate_folders(
             found.append(await run.evaluate(name, run.scripted(name)))
         for path in models:
             async with load_student(config, path) as student:
-                name = "-".join(path.parts[-2:]).strip("/")
-                found.append(await run.evaluate(name, student.agents(temperature=config.evaluate.temperature)))
+                found += await run.evaluate_student("-".join(path.parts[-2:]).strip("/"), student)
         return write_comparison(run.folder, config, found, console)

@@ -8,7 +8,9 @@ from envgym_agents.learn.evaluate import (
     Evaluation,
     Outcome,
     difference,
+    difference_over_runs,
     evaluation,
+    merged,
     succeeded,
     wilson,
 )  # fmt: skip
@@ -64,6 +66,40 @@ def test_only_tasks_that_both_saw_are_compared():
     assert (change.mean, change.units) == (0.5, 2)
     with pytest.raises(ValueError, match="no task in common"):
         difference(Evaluation("b", outcomes(1)), Evaluation("a", ()))
+
+
+def test_an_interval_over_runs_is_wider_when_the_runs_disagree():
+    start = Evaluation("a", outcomes(*[0.0] * 40))
+    ends = [Evaluation("b", outcomes(*[1.0] * won, *[0.0] * (40 - won))) for won in (5, 20, 35)]
+    apart = difference_over_runs([(end, start) for end in ends])
+    alike = difference_over_runs([(ends[1], start)] * 3)
+    assert apart.mean == alike.mean == 0.5
+    assert apart.high - apart.low > 1.5 * (alike.high - alike.low)
+    assert alike.units == 40
+    with pytest.raises(ValueError, match="no task in common"):
+        difference_over_runs([(ends[0], start), (ends[0], Evaluation("a", ()))])
+
+
+def test_an_interval_over_runs_covers_the_truth_for_new_runs_and_new_tasks():
+    rng, hits = np.random.default_rng(3), 0
+    for trial in range(200):
+        of_run, of_task = rng.normal(0, 0.1, (3, 1)), rng.normal(0, 0.3, 40)
+        gains = 0.2 + of_run + of_task + rng.normal(0, 0.1, (3, 40))
+        start = Evaluation("a", outcomes(*[0.0] * 40))
+        runs = [(Evaluation("b", outcomes(*row)), start) for row in gains]
+        found = difference_over_runs(runs, seed=trial, draws=400)
+        hits += found.low <= 0.2 <= found.high
+    assert hits >= 170  # three runs say little of their spread: 95 % in name
+
+
+def test_merged_evaluations_weigh_every_attempt_alike():
+    one = Evaluation("x", (Outcome("t", "p", 1.0, 1, 2.0, {"tests": 4.0}),), failures=1)
+    other = Evaluation("x", (Outcome("t", "p", 0.0, 3, 6.0), Outcome("u", "q", 1.0, 1, 1.0)), failures=2)
+    both = merged("x", [one, other])
+    assert both.failures == 3
+    first, second = both.outcomes
+    assert (first.success, first.attempts, first.turns, first.cost) == (0.25, 4, 5.0, {"tests": 1.0})
+    assert second == other.outcomes[1]
 
 
 def test_the_worlds_faults_are_counted_and_never_scored(turn, episode):

@@ -5,13 +5,14 @@ import json
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 from envgym_agents.learn.config import TrainConfig, load
 from envgym_agents.learn.evaluate import Difference, Evaluation, Outcome
 from envgym_agents.learn.folder import RunFolder
-from envgym_agents.learn.report import Metrics, learning_curve, read_metrics, table, warm_curve
+from envgym_agents.learn.report import Metrics, difference_table, learning_curve, read_metrics, table, warm_curve
 
 from envgym.progress import Bar, Eta, clock
 
@@ -61,13 +62,27 @@ def test_curves_are_png_files_without_pyplot(tmp_path):
     assert "matplotlib.pyplot" not in sys.modules
 
 
-def test_the_table_shows_rates_intervals_and_differences():
-    summary = Evaluation("random", tuple(Outcome(f"t{i}", "p", i % 2, 1, 2.0) for i in range(10))).summary()
+def printed(*shown: Table, width: int) -> str:
     out = io.StringIO()
-    Console(file=out, width=140).print(table([summary], {"after - before": Difference(0.25, 0.1, 0.4, 10)}))
-    assert "50.0%" in out.getvalue()
-    assert "23.7% .. 76.3%" in out.getvalue()
-    assert "+10.0% .. +40.0%" in out.getvalue()
+    Console(file=out, width=width).print(*shown)
+    return out.getvalue()
+
+
+def test_the_tables_show_rates_intervals_and_differences():
+    summary = Evaluation("random", tuple(Outcome(f"t{i}", "p", i % 2, 1, 2.0) for i in range(10))).summary()
+    shown = printed(table([summary]), difference_table({"a - b": Difference(0.25, 0.1, 0.4, 10)}), width=140)
+    assert "50.0%" in shown
+    assert "23.7% .. 76.3%" in shown
+    assert "+10.0% .. +40.0%" in shown
+
+
+def test_names_are_whole_on_a_narrow_terminal():
+    costs = {f"a_long_cost_{name}": 1.0 for name in "abcd"}
+    summary = Evaluation("before RL, greedy", (Outcome("t", "p", 1.0, 1, 2.0, costs),)).summary()
+    long = "after RL - before RL, greedy, by package"
+    shown = printed(table([summary]), difference_table({long: Difference(0.25, 0.1, 0.4, 10)}), width=80)
+    assert "before RL, greedy" in shown
+    assert long in shown
 
 
 def test_a_folder_is_resumed_only_on_request_and_with_its_own_configuration(tmp_path):
@@ -80,7 +95,7 @@ def test_a_folder_is_resumed_only_on_request_and_with_its_own_configuration(tmp_
     longer = load(overrides=["env=guess", "reinforce.steps=5000"])
     assert RunFolder(tmp_path / "r", longer, resume=True).done("expert") == {"success": 1.0}
     other = load(overrides=["env=guess", "reinforce.lr=0.5"])
-    with pytest.raises(ValueError, match=r"reinforce\.lr \(0\.0003 then, 0\.5 now\)"):
+    with pytest.raises(ValueError, match=r"then and now, in: reinforce\.lr \(0\.0003, 0\.5\)"):
         RunFolder(tmp_path / "r", other, resume=True)
 
 

@@ -99,7 +99,7 @@ def test_a_run_leaves_a_whole_folder_and_a_report(config, tmp_path):
     for name in ("learning_curve.png", "warm_start.png", "report.json", "config.json", "trained/model.safetensors"):
         assert (folder / name).exists(), name
     assert len(list((folder / "trajectories").glob("step-*.jsonl"))) == 3
-    assert "after - before RL" in out.getvalue()
+    assert "after RL - before RL" in out.getvalue()
     again = train(config, folder, resume=True)  # nothing is left to do; the report is the same
     assert again == report
 
@@ -115,7 +115,7 @@ def test_runs_of_several_seeds_are_reported_as_one(config, tmp_path):
         own = [next(e for e in run["evaluations"] if e["name"] == name) for run in alone]
         assert rates[name]["attempts"] == sum(one["attempts"] for one in own)
         assert rates[name]["success"] == pytest.approx(sum(one["success"] for one in own) / 2)
-    assert {f"after - before RL, seed {seed} ({path.name})" for seed, path in enumerate(paths)} < set(
+    assert {f"after RL - before RL, seed {seed} ({path.name})" for seed, path in enumerate(paths)} < set(
         report["differences"]
     )
     assert "2 runs" in out.getvalue()
@@ -123,7 +123,11 @@ def test_runs_of_several_seeds_are_reported_as_one(config, tmp_path):
         report_runs([paths[0], paths[0]], None)
     with pytest.raises(ValueError, match="no run"):
         report_runs([tmp_path], None)
-    (tmp_path / "zero" / "stages.json").write_text("{}")
+    stored = (paths[1] / "config.json").read_text()
+    (paths[1] / "config.json").write_text(stored.replace('"turns": 5', '"turns": 9'))
+    with pytest.raises(ValueError, match=r"different experiments; they differ in: turns \(5, 9\)"):
+        report_runs(paths, None)
+    (paths[0] / "stages.json").write_text("{}")
     with pytest.raises(ValueError, match="not finished"):
         report_runs(paths, None)
 
@@ -159,7 +163,7 @@ def test_model_folders_and_agents_are_compared_on_the_same_worlds(config, tmp_pa
     folders = [tmp_path / "run" / "warm", tmp_path / "run" / "trained"]
     report = asyncio.run(evaluate_folders(config, tmp_path / "eval", models=folders, agents=["test-solver"]))
     names = [one["name"] for one in report["evaluations"]]
-    assert names == ["test-solver", "run-warm", "run-trained"]
+    assert names == ["test-solver", "run-warm", "run-warm, greedy", "run-trained", "run-trained, greedy"]
     assert report["evaluations"][0]["success"] == 1.0
     change = report["differences"]["run-warm - test-solver, by task"]
     assert change["mean"] == pytest.approx(report["evaluations"][1]["success"] - 1.0)
