@@ -8,7 +8,6 @@ other repairs that satisfy the tests are not counted, so this is a lower bound o
 """
 
 import argparse
-import ast
 import asyncio
 import json
 import tempfile
@@ -23,7 +22,7 @@ from envgym_environments.code_repair.factory import Plan
 from envgym_environments.code_repair.localise import localise
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.sources import packages
-from envgym_environments.code_repair.suggest import apply_fix, line_of, suggest
+from envgym_environments.code_repair.suggest import apply_fix, line_of, same_syntax, suggest
 from envgym_environments.code_repair.taskset import build_tasks, default_path, load_tasks
 from envgym_environments.code_repair.trials import Trials
 
@@ -43,18 +42,9 @@ class Reach:
     fixes: float
 
 
-def _bare(text: str) -> str:
-    """The text without blanks and parentheses: texts that differ even so are not worth parsing."""
-    return "".join(character for character in text if not character.isspace() and character not in "()")
-
-
 def _right(source: str, line: int, original: str) -> bool:
     """Whether a suggestion for this line brings back the original."""
-    bare = _bare(original)
-    repaired = [apply_fix(source, fix) for fix in suggest(source, line)]
-    return any(
-        _bare(text) == bare and ast.dump(ast.parse(text)) == ast.dump(ast.parse(original)) for text in repaired
-    )
+    return any(same_syntax(apply_fix(source, fix), original) for fix in suggest(source, line))
 
 
 async def reach(task: Task, backend: SandboxBackend, memo: Memo) -> Reach:

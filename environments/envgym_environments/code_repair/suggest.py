@@ -18,7 +18,7 @@ from envgym_environments.code_repair.fixes.names import name_fixes
 from envgym_environments.code_repair.fixes.naming import MOST_ALIKE, fix_name
 from envgym_environments.code_repair.fixes.statements import statement_fixes
 
-__all__ = ["MOST", "Fix", "apply_fix", "line_of", "logical_lines", "operations", "suggest"]
+__all__ = ["MOST", "Fix", "apply_fix", "line_of", "logical_lines", "operations", "same_syntax", "suggest"]
 
 MOST = 12
 """The longest list that is ever proposed."""
@@ -107,7 +107,7 @@ def _is_text(node: ast.AST) -> bool:
 def _chosen(source: Source, edits: Iterable[Edit], first: int, most: int) -> tuple[Fix, ...]:
     """The first `most` edits that parse and differ from the original and from each other."""
     start, end = _piece(source, source.lines[first][0])
-    seen = _Seen(source.text[start:end])
+    different = [source.text[start:end]]
     alike: dict[str, int] = {}
     chosen: list[tuple[Edit, str]] = []
     for edit in edits:
@@ -116,8 +116,9 @@ def _chosen(source: Source, edits: Iterable[Edit], first: int, most: int) -> tup
         if not start <= edit.start <= edit.end <= end:
             continue
         text = source.text[start : edit.start] + edit.new + source.text[edit.end : end]
-        if not seen.add(text):
+        if _tree(text) is None or any(same_syntax(text, other) for other in different):
             continue
+        different.append(text)
         name = fix_name(edit, source.text[edit.start : edit.end])
         alike[name] = alike.get(name, 0) + 1
         if alike[name] <= MOST_ALIKE:
@@ -146,28 +147,24 @@ def _piece(source: Source, line: Line) -> tuple[int, int]:
     return source.row_span(min([line.function.lineno, *decorators]), line.function.end_lineno)
 
 
-class _Seen:
-    """Pieces of code that are all different syntax.
+def same_syntax(one: str, other: str) -> bool:
+    """Whether two pieces of code have the same syntax tree and differ by blanks and parentheses at most.
 
-    Comparing syntax is slow, and code that differs by more than blanks and parentheses is different syntax in
-    every edit that is proposed here: only the rest is compared.
+    Comparing trees is slow, and no edit that is proposed here changes anything else without changing the tree.
+    False where one of them is no code.
     """
+    if _loose(one) != _loose(other):
+        return False
+    trees = _tree(one), _tree(other)
+    return trees[0] is not None and trees[1] is not None and ast.dump(trees[0]) == ast.dump(trees[1])
 
-    _LOOSE = str.maketrans("", "", " \t\n\r\f\\()")
 
-    def __init__(self, text: str) -> None:
-        self._alike: dict[str, list[str]] = {text.translate(self._LOOSE): [text]}
+@lru_cache(maxsize=256)
+def _loose(text: str) -> str:
+    return text.translate(_BLANKS)
 
-    def add(self, text: str) -> bool:
-        """Whether the text is code, and none that was there before."""
-        tree = _tree(text)
-        if tree is None:
-            return False
-        alike = self._alike.setdefault(text.translate(self._LOOSE), [])
-        if alike and ast.dump(tree) in {ast.dump(other) for other in map(_tree, alike) if other is not None}:
-            return False
-        alike.append(text)
-        return True
+
+_BLANKS = str.maketrans("", "", " \t\n\r\f\\()")
 
 
 def _tree(text: str) -> ast.Module | None:
