@@ -5,13 +5,15 @@ A task says everything needed to rebuild, run and grade it; behaviour lives in e
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import overload
+from typing import TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from envgym.limits import Resources
 
-__all__ = ["Task", "TaskSet", "Tree", "World"]
+__all__ = ["Task", "TaskSet", "Tree", "World", "evenly"]
+
+T = TypeVar("T")
 
 
 class _Frozen(BaseModel):
@@ -129,3 +131,15 @@ class TaskSet(Sequence[Task]):
     def take(self, count: int) -> list[Task]:
         """The first `count` tasks as a list (fewer if the set is shorter)."""
         return list(islice(self, count))
+
+
+def evenly(items: Sequence[T], most: int | None) -> Sequence[T]:
+    """At most `most` items (None: all) in order, evenly spread: of things that stand together, each has its share.
+
+    Raises ValueError for a negative `most`.
+    """
+    if most is None or len(items) <= most:
+        return items
+    if most < 0:
+        raise ValueError(f"most is {most}; it must be at least 0")
+    return [items[place * len(items) // most] for place in range(most)]

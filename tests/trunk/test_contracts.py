@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import itertools
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from envgym.episode import Episode, ForkPoint, Group, Turn
 from envgym.errors import Boundary, DeadlineExceeded, EnvgymError, Failure, ReplayDiverged, SandboxDied, boundary
 from envgym.limits import Limits, Resources, Sampling
 from envgym.messages import Action, ImagePart, Message, ParseError, TextPart, ToolCall, text_of
-from envgym.task import Task, TaskSet, World
+from envgym.task import Task, TaskSet, World, evenly
 from envgym.testing.fakes import MEMORY, MemoryEnv
 from envgym.tools import check_call, compact, parse_call, tool_spec
 from envgym.wire import action_from_json, action_to_json
@@ -111,6 +112,21 @@ def test_a_task_set_indexes_slices_and_splits() -> None:
     for bad in (10, -11):
         with pytest.raises(IndexError, match="10 tasks"):
             tasks[bad]
+
+
+@given(st.integers(0, 200), st.integers(0, 250))
+def test_an_even_part_is_in_order_and_leaves_equal_gaps(length: int, most: int) -> None:
+    chosen = list(evenly(range(length), most))
+    assert len(chosen) == min(length, most)
+    gaps = [after - before for before, after in itertools.pairwise([*chosen, length])] or [1]
+    assert chosen[:1] in ([], [0])
+    assert max(gaps) - min(gaps) <= 1
+    assert evenly(range(length), None) == range(length)
+
+
+def test_an_even_part_of_negative_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="most is -1"):
+        evenly([1], -1)
 
 
 def test_an_endless_task_set_is_lazy_and_refuses_what_has_no_end() -> None:

@@ -23,7 +23,7 @@ from envgym.progress import Bar
 from envgym.registry import find, make_backend, spec
 from envgym.rollout import Rollout
 from envgym.sandbox import SandboxBackend
-from envgym.task import Task
+from envgym.task import Task, evenly
 from envgym_agents.learn.collect import Collected
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
@@ -78,8 +78,8 @@ class Run:
         return cls(
             config=config,
             folder=folder,
-            train_tasks=_spread(train, config.tasks),
-            test_tasks=_spread(test, config.evaluate.tasks),
+            train_tasks=evenly(train, config.tasks),
+            test_tasks=evenly(test, config.evaluate.tasks),
             arena=arena,
             console=console,
             example=arena.make(train[0]),
@@ -259,13 +259,6 @@ class Run:
         async with load_student(self.config, self.folder.path / "trained") as student:
             evaluations += await self.evaluate_student(AFTER, student)
         return write_report(self.folder, self.config, evaluations, self.console)
-
-
-def _spread(tasks: Sequence[Task], most: int | None) -> Sequence[Task]:
-    """At most `most` tasks, evenly spread over their order: tasks of one package stand together."""
-    if most is None or len(tasks) <= most:
-        return tasks
-    return [tasks[place * len(tasks) // most] for place in range(most)]
 
 
 @asynccontextmanager

@@ -39,7 +39,6 @@ _LEFT_OUT = (
     "threadexception",
     "pastebin",
     "stepwise",
-    "junitxml",
 )
 """Plugins of pytest's own that no outcome depends on and that cost time in every run."""
 

@@ -126,7 +126,7 @@ async def localise(trials: Trials, *, most: int = MOST) -> tuple[Suspect, ...]:
         found.sort(key=lambda one: -ochiai(one.failing, one.all_failing, one.passing))
         return found[:_KEPT]
 
-    seen = [Seen(*row) for row in await trials.memo.get(digest_of("spectrum", facts.key), run)]
+    seen = [Seen(*row) for row in await trials.memo.get(digest_of("spectrum", trials.trace_key, str(_KEPT)), run)]
     texts = {path: await trials.source(path) or "" for path in {one.path for one in seen}}
     chosen: list[Suspect] = []
     for suspect in rank(seen, lambda path, line: operations(texts[path], line))[:_SHORTLIST]:

@@ -13,13 +13,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from envgym.sandbox import SandboxBackend
-from envgym.task import Task, World
+from envgym.task import Task, World, evenly
 from envgym_environments.code_repair.memo import Memo, digest_of
 from envgym_environments.code_repair.runner import Layout, TestReport, Trace, run_tests
 
 __all__ = ["Facts", "Trials", "Verdict", "error_class"]
 
-_VERSION = "1"
+_VERSION = "2"
+"""Of the rules by which tests are run and judged: a change of them (a deadline, a plugin) makes another number."""
 
 _TRACED, _TRACED_BESIDE = 16, 160
 """How many failing tests are traced at most, and how many others of their files."""
@@ -175,12 +176,15 @@ class Trials:
                 test_timeout_s=facts.test_s,
             )
 
+    @property
+    def trace_key(self) -> str:
+        """What a result that is made of `traced` is remembered by."""
+        return digest_of("trace", self.facts.key, str(_TRACED), str(_TRACED_BESIDE))
+
     async def traced(self) -> TestReport:
         """What failing tests execute in the base state, and a fixed choice of the tests beside them."""
         facts = self.facts
-        count = len(facts.fail_to_pass)
-        failing = [facts.fail_to_pass[place * count // _TRACED] for place in range(_TRACED)]
-        failing = list(dict.fromkeys(failing if count > _TRACED else facts.fail_to_pass))
+        failing = evenly(facts.fail_to_pass, _TRACED)
         files = {name.partition("::")[0] for name in failing}
         layout = facts.layout.model_copy(
             update={"tests": tuple(name for name in facts.layout.tests if name in files)}
@@ -190,6 +194,6 @@ class Trials:
                 sandbox,
                 layout,
                 trace=Trace(tuple(failing), _TRACED_BESIDE),
-                timeout_s=60.0 + 20.0 * facts.run_s,
+                timeout_s=60.0 + 20.0 * facts.suite_s,
                 test_timeout_s=2.0 + 4.0 * facts.suite_s,
             )

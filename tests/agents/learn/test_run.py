@@ -225,8 +225,10 @@ def test_another_model_folder_trains_with_the_same_command(config, tmp_path):
     assert report["reinforce"]["step"] == 3
 
 
-def test_a_part_of_the_tasks_comes_from_all_over_their_order(vault):
-    tasks = list(vault.tasks())
-    some = run_module._spread(tasks, 4)
-    assert [tasks.index(task) for task in some] == [0, len(tasks) // 4, len(tasks) // 2, 3 * len(tasks) // 4]
-    assert list(run_module._spread(tasks, None)) == list(run_module._spread(tasks, 10**6)) == tasks
+def test_a_part_of_the_tasks_comes_from_all_over_their_order(config, vault, tmp_path):
+    async def chosen():
+        async with run_module.opened(config.model_copy(update={"tasks": 4}), tmp_path / "run", False, None) as run:
+            return [task.id for task in run.train_tasks]
+
+    known = [task.id for task in vault.tasks().split("train")]
+    assert asyncio.run(chosen()) == [known[place * len(known) // 4] for place in range(4)]
