@@ -4,7 +4,6 @@ The prompt says what fails and how, never where the bug is. ``metadata["gold"]``
 and analyses may read it.
 """
 
-import difflib
 import hashlib
 import sys
 from collections.abc import Sequence
@@ -13,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from envgym.task import Task
+from envgym.task import Task, evenly
 from envgym_environments.code_repair.baseline import Baseline, package_world
-from envgym_environments.code_repair.operators import Mutation, apply
+from envgym_environments.code_repair.operators import apply
 from envgym_environments.code_repair.runner import WORKDIR
 
 if TYPE_CHECKING:
@@ -54,20 +53,16 @@ def _overlay(path: str, text: str) -> dict[str, str]:
     return {str(place): text, str(cached): ""}
 
 
-def _gold(path: str, source: str, broken: str, mutation: Mutation) -> dict[str, JsonValue]:
+def _gold(bug: "Bug") -> dict[str, JsonValue]:
     """The answer: the file's original text in the place of the bug, and the same as a patch for people."""
-    patch = difflib.unified_diff(
-        broken.splitlines(keepends=True), source.splitlines(keepends=True), f"a/{path}", f"b/{path}"
-    )
-    end = mutation.after.splitlines() or [""]
+    mutation = bug.candidate.mutation
     return {
-        "path": path,
+        "path": bug.candidate.path,
         "line": mutation.line,
         "column": mutation.column,
         "wrong": mutation.after,
         "right": mutation.before,
-        "wrong_lines": len(end),
-        "patch": "".join(patch),
+        "patch": bug.patch,
     }
 
 
@@ -87,13 +82,11 @@ def _guards(baseline: Baseline, bug: "Bug") -> list[JsonValue]:
 
     Those that run the bug's place come first; where they are few, others of the same file are added, evenly spread.
     """
-    place = bug.passing[:: max(1, -(-len(bug.passing) // _MOST_GUARDS))]
+    place = evenly(bug.passing, _MOST_GUARDS)
     known = {*bug.failing, *bug.candidate.covering}
     of_file = {test for tests in baseline.covers[bug.candidate.path].values() for test in tests} - known
     others = [test for test in baseline.tests if test in of_file]
-    room = max(0, _ENOUGH_GUARDS - len(place))
-    added = others[:: max(1, -(-len(others) // room))] if room else []
-    chosen = {*place, *added}
+    chosen = {*place, *evenly(others, max(0, _ENOUGH_GUARDS - len(place)))}
     return [test for test in baseline.tests if test in chosen]
 
 
@@ -118,7 +111,7 @@ def make_task(baseline: Baseline, tree: Path, bug: "Bug") -> Task:
         "errors": dict(zip(bug.failing, errors, strict=True)),
         "tests": len(baseline.tests),
         "suite_s": round(baseline.suite_s, 3),
-        "gold": _gold(path, candidate.source, broken, mutation),
+        "gold": _gold(bug),
     }
     return Task(
         id=f"code-repair/{package.slug}/{mutation.operator}-{digest}",

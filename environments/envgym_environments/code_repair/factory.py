@@ -82,13 +82,17 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A judged candidate: its verdict and, where valid, the tests it fails, and the covering ones it does not."""
+    """A judged candidate: its verdict and, where valid, the tests it fails, and the covering ones it does not.
+
+    patch: what undoes it, as it was applied when the tests passed again.
+    """
 
     candidate: Candidate
     verdict: Verdict
     failing: tuple[str, ...] = ()
     passing: tuple[str, ...] = ()
     report: TestReport | None = None
+    patch: str = ""
 
 
 @dataclass(slots=True)
@@ -169,34 +173,34 @@ async def _judge(sandbox: Sandbox, baseline: Baseline, candidate: Candidate, pla
         return Bug(candidate, verdict, failing)
     wide = _second_selection(baseline, candidate, plan, seed)
     second = await _run(sandbox, baseline, wide)
-    for _ in range(plan.repetitions - 2):
-        if not _agree(first, await _run(sandbox, baseline, candidate.covering), candidate.covering):
-            return Bug(candidate, Verdict.FLAKY, failing)
     others = tuple(test for test in second.failing if test not in set(candidate.covering))
     if second.doubt or second.collection_errors or not _agree(first, second, candidate.covering):
         return Bug(candidate, Verdict.FLAKY, failing)
-    if others:
-        third = await _run(sandbox, baseline, others)
-        if third.failing != others:
+    for _ in range(plan.repetitions - 2):
+        if not _agree(first, await _run(sandbox, baseline, candidate.covering), candidate.covering):
             return Bug(candidate, Verdict.FLAKY, failing)
+    if others and (await _run(sandbox, baseline, others)).failing != others:
+        return Bug(candidate, Verdict.FLAKY, failing)
     failing = second.failing
     if len(failing) > plan.max_failing * len(baseline.tests):
         return Bug(candidate, Verdict.FAILS_TOO_MUCH, failing)
-    await sandbox.write(candidate.path, _reversed(candidate).encode())
+    patch, text = _undone(candidate)
+    await sandbox.write(candidate.path, text.encode())
     restored = await _run(sandbox, baseline, failing)
     if not restored.ok:
         return Bug(candidate, Verdict.NOT_RESTORED, failing)
     passing = tuple(test for test in candidate.covering if second.outcomes.get(test) == "passed")
-    return Bug(candidate, Verdict.VALID, failing, passing, second)
+    return Bug(candidate, Verdict.VALID, failing, passing, second, patch)
 
 
-def _reversed(candidate: Candidate) -> str:
-    """The file after the gold patch is really applied to the broken one."""
+def _undone(candidate: Candidate) -> tuple[str, str]:
+    """The patch that undoes the bug, and the file after it was really applied to the broken one."""
     broken = apply(candidate.source, candidate.mutation)
-    (patch,) = parse_patch(make_patch({candidate.path: broken}, {candidate.path: candidate.source}))
-    text = apply_patch(patch, broken)
+    patch = make_patch({candidate.path: broken}, {candidate.path: candidate.source})
+    (parsed,) = parse_patch(patch)
+    text = apply_patch(parsed, broken)
     assert text is not None
-    return text
+    return patch, text
 
 
 def _first_look(report: TestReport, failing: Sequence[str], suite: int, plan: Plan) -> Verdict | None:

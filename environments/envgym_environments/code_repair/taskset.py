@@ -180,13 +180,16 @@ async def build_tasks(
         if part.exists():
             tasks, counts = list(load_tasks(part, cache=cache)), load_yields(part).get(package.name, Yield())
         else:
-            counts = Yield()
+            tasks, counts, began = [], Yield(), time.perf_counter()
             try:
-                tasks = await _build_part(package, backend, plan, counts, cache, on_task, len(built.tasks))
+                async for task in make_tasks(package, backend, plan, counts=counts, cache=cache):
+                    tasks.append(task)
+                    on_task(len(built.tasks) + len(tasks))
             except (ValueError, EnvgymError) as error:
                 built.failed[package.name] = f"{type(error).__name__}: {error}"
                 progress(f"{package.slug}: {built.failed[package.name]}")
                 continue
+            counts.seconds = time.perf_counter() - began
             write_tasks(tasks, part, cache=cache)
             _write_yields({package.name: counts}, part)
         built.tasks += tasks
@@ -197,19 +200,6 @@ async def build_tasks(
     write_tasks(built.tasks, path, cache=cache)
     _write_yields(built.yields, path)
     return built
-
-
-async def _build_part(
-    package: Package, backend: SandboxBackend, plan: Plan, counts: Yield, cache: Path | None,
-    on_task: Callable[[int], None], begun: int,
-) -> list[Task]:  # fmt: skip
-    began = time.perf_counter()
-    tasks: list[Task] = []
-    async for task in make_tasks(package, backend, plan, counts=counts, cache=cache):
-        tasks.append(task)
-        on_task(begun + len(tasks))
-    counts.seconds = time.perf_counter() - began
-    return tasks
 
 
 def _write_yields(yields: Mapping[str, Yield], path: Path) -> None:
