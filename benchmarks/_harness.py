@@ -10,13 +10,15 @@ import os
 import platform
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["Row", "facts", "finish", "median_of", "options"]
+__all__ = ["Row", "facts", "finish", "median_of", "options", "scratch_folder"]
 
 _PACKAGES = ("envgym", "gymnasium", "numpy", "pydantic", "torch", "transformers", "pyarrow")
 
@@ -51,6 +53,13 @@ def options(doc: str, arguments: Sequence[str] | None = None) -> argparse.Namesp
     parser.add_argument("--quick", action="store_true", help="few repeats: to see that it runs, not to compare")
     parser.add_argument("--json", type=Path, help="write the result to this file")
     return parser.parse_args(arguments)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder that goes away again, in memory where the machine has a tmpfs."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as path:
+        yield Path(path)
 
 
 def median_of(repeats: int, measure: Callable[[], float]) -> float:
@@ -98,10 +107,11 @@ def finish(name: str, rows: Sequence[Row], given: argparse.Namespace, **notes: o
             f"{row.name:{width}}  {row.ours:10.4g}  {row.reference:10.4g}  {row.reference_name:{other}}  "
             f"{row.ratio:8.3g}  {bar}  [{row.unit}]"
         )
+    bars = [row.met for row in rows if row.met is not None]
     result = {
         "benchmark": name,
         "quick": given.quick,
-        "met": all(row.met is not False for row in rows),
+        "met": all(bars) if bars else None,
         "rows": [asdict(row) | {"ratio": row.ratio, "met": row.met} for row in rows],
         "machine": facts(),
         **notes,

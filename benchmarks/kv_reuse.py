@@ -5,16 +5,13 @@ its start (what a stateless server without a prefix cache does). Both give the s
 Observations come in ragged sizes as in code repair: one long first, then 5 to 130 tokens; one token is sampled.
 """
 
-import argparse
 import asyncio
-import json
 import statistics
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
-from _harness import facts
+from _harness import Row, finish, options
 from envgym_agents.model import new_model, parameters
 from envgym_agents.policies.transformer import TransformerPolicy
 
@@ -55,8 +52,8 @@ async def play(policy, added, *, keep):
     return wall, sum(length for length, _ in done), policy.computed_tokens - before, logprobs
 
 
-def measure(repeats, size):
-    model = new_model(VOCABULARY, size=size)
+def measure(repeats):
+    model = new_model(VOCABULARY, size="1M")
     added = observations(np.random.default_rng(0))
 
     async def run():
@@ -71,37 +68,22 @@ def measure(repeats, size):
     kept, anew, gap = asyncio.run(run())
     assert gap < 1e-3, f"log-probabilities differ by {gap}"
     walls = [statistics.median(found[0] for found in way) for way in (kept, anew)]
-    context = kept[0][1]
-    return {
+    notes = {
         "model_parameters": parameters(model),
         "episodes": EPISODES,
         "turns": TURNS,
-        "context_tokens": context,
-        "repeats": repeats,
-        "kept": {"wall_s": round(walls[0], 3), "computed_tokens": kept[0][2]},
-        "anew": {"wall_s": round(walls[1], 3), "computed_tokens": anew[0][2]},
-        "context_tokens_per_s_kept": round(context / walls[0]),
-        "context_tokens_per_s_anew": round(context / walls[1]),
-        "turns_per_s_kept": round(EPISODES * TURNS / walls[0]),
-        "speedup": round(statistics.median(b[0] / a[0] for a, b in zip(kept, anew, strict=True)), 2),
+        "context_tokens": kept[0][1],
+        "computed_tokens": {"kept": kept[0][2], "anew": anew[0][2]},
         "largest_logprob_gap": gap,
-        "machine": facts() | {"threads": torch.get_num_threads()},
+        "threads": torch.get_num_threads(),
     }
+    return [Row("cache kept over turns", walls[0], walls[1], "prefilled anew each turn", "s")], notes
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one repeat")
-    parser.add_argument("--size", default="1M", help="model size, see envgym_agents.model.SIZES")
-    parser.add_argument("--json", type=Path, help="write the result to this file")
-    options = parser.parse_args()
-    result = measure(1 if options.quick else 5, options.size)
-    for name in ("kept", "anew"):
-        print(f"{name:5} {result[name]['wall_s']:8.3f} s, {result[name]['computed_tokens']:8d} positions computed")
-    print(f"keeping the cache is {result['speedup']} times as fast; log-probabilities differ by at most "
-          f"{result['largest_logprob_gap']:.1e}")  # fmt: skip
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    given = options(__doc__)
+    rows, notes = measure(1 if given.quick else 5)
+    finish("kv_reuse", rows, given, **notes)
 
 
 if __name__ == "__main__":

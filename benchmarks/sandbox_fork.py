@@ -3,25 +3,24 @@
 Every round measures each case once, so that all see the same load. `python benchmarks/sandbox_fork.py --quick`.
 """
 
-import argparse
 import asyncio
 import json
 import os
 import shutil
 import statistics
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
-from _harness import facts
+from _harness import Row, finish, options, scratch_folder
 from envgym_sandboxes import syscalls
 from envgym_sandboxes.namespace import NamespaceBackend
 
 from envgym.task import Tree, World
 
+RESET, COPY = "reset (restore a snapshot)", "cp -r to tmpfs"
 FILES, BYTES = 5_000, 4_000
-BAR_MS = 10.0
+BARS_MS = {"fork": 10.0, RESET: 10.0}
 
 
 def make_repository(top: Path) -> None:
@@ -58,7 +57,7 @@ def raw_overlay(source: Path, scratch: Path, rounds: int) -> list[float]:
     with os.fdopen(reading) as file:
         text = file.read()
     os.waitpid(pid, 0)
-    return list(json.loads(text)) if text else []
+    return list(json.loads(text))
 
 
 async def measure(repository: Path, scratch: Path, rounds: int, preload: tuple[str, ...]) -> dict[str, list[float]]:
@@ -81,12 +80,12 @@ async def measure(repository: Path, scratch: Path, rounds: int, preload: tuple[s
             await timed("close", fork.close())
             fork = await timed("fork of an unchanged state", sandbox.fork())
             await fork.close()
-            reset = await timed("reset (restore a snapshot)", backend.restore(base))
+            reset = await timed(RESET, backend.restore(base))
             assert (await reset.exec(["test", "-e", "package3"])).ok
             await reset.close()
             fresh = await timed("create", backend.create(world))
             await fresh.close()
-            times.setdefault("floor: cp -r to tmpfs", []).append(copied(repository, scratch / "copy"))
+            times.setdefault(COPY, []).append(copied(repository, scratch / "copy"))
     return times
 
 
@@ -99,13 +98,9 @@ def copied(source: Path, target: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few rounds")
-    parser.add_argument("--json", metavar="FILE", help="also write the result there")
-    options = parser.parse_args()
-    rounds = 5 if options.quick else 30
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
-        scratch = Path(place)
+    given = options(__doc__)
+    rounds = 5 if given.quick else 30
+    with scratch_folder() as scratch:
         scratch.chmod(0o711)
         repository = scratch / "repository"
         make_repository(repository)
@@ -113,36 +108,13 @@ def main() -> None:
         times |= asyncio.run(measure(repository, scratch, rounds, ()))
         warm = asyncio.run(measure(repository, scratch, rounds, ("unittest", "json", "asyncio")))
         times["fork, with modules preloaded"] = warm["fork"]
-    show(times, options.json)
-
-
-def show(times: dict[str, list[float]], path: str | None) -> None:
-    floor = statistics.median(times["floor: cp -r to tmpfs"])
-    rows = {
-        name: {
-            "median_ms": round(statistics.median(values) * 1e3, 3),
-            "min_ms": round(min(values) * 1e3, 3),
-            "max_ms": round(max(values) * 1e3, 3),
-            "times_faster_than_cp": round(floor / statistics.median(values), 1),
-        }
+    copying = statistics.median(times.pop(COPY)) * 1e3
+    rows = [
+        Row(name, statistics.median(values) * 1e3, copying, COPY, "ms", BARS_MS.get(name), absolute=True)
         for name, values in times.items()
-        if values
-    }
-    result = {
-        "benchmark": "sandbox_fork",
-        "files": FILES,
-        "bar_ms": BAR_MS,
-        "kept": rows["fork"]["median_ms"] <= BAR_MS and rows["reset (restore a snapshot)"]["median_ms"] <= BAR_MS,
-        "machine": facts() | {"root": os.geteuid() == 0},
-        "rows": rows,
-    }
-    print(f"{'':40}{'median ms':>12}{'min ms':>10}{'max ms':>10}{'x cp -r':>10}")
-    for name, row in rows.items():
-        cells = (row["median_ms"], row["min_ms"], row["max_ms"], row["times_faster_than_cp"])
-        print(f"{name:40}{cells[0]:12.2f}{cells[1]:10.2f}{cells[2]:10.2f}{cells[3]:10.1f}")
-    print(json.dumps(result))
-    if path:
-        Path(path).write_text(json.dumps(result, indent=1) + "\n")
+    ]
+    spread = {name: [round(min(values) * 1e3, 3), round(max(values) * 1e3, 3)] for name, values in times.items()}
+    finish("sandbox_fork", rows, given, files=FILES, min_and_max_ms=spread, root=os.geteuid() == 0)
 
 
 if __name__ == "__main__":

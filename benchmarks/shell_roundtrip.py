@@ -3,23 +3,21 @@
 Every round measures each case once, so that all see the same load. `python benchmarks/shell_roundtrip.py --quick`.
 """
 
-import argparse
 import asyncio
-import json
 import os
 import statistics
 import subprocess
 import time
-from pathlib import Path
 
-from _harness import facts
+from _harness import Row, finish, options
 from envgym_sandboxes.local import LocalBackend
 from envgym_sandboxes.namespace import NamespaceBackend
 
 from envgym.sandbox import WARM_PYTHON
 from envgym.task import World
 
-BAR_MS = 2.0
+BARS_MS = {"shell, /bin/true": 2.0}
+PIPE = "floor: bash on a pipe, /bin/true"
 
 
 class PipedBash:
@@ -70,7 +68,7 @@ async def measure(rounds: int) -> dict[str, list[float]]:
         await plain.exec("true")
         for index in range(rounds):
             timed_here("floor: posix_spawn /bin/true", spawn)
-            timed_here("floor: bash on a pipe, /bin/true", bash.run, b"/bin/true")
+            timed_here(PIPE, bash.run, b"/bin/true")
             timed_here("floor: bash on a pipe, builtin", bash.run, b":")
             await timed("shell, /bin/true", sandbox.exec("/bin/true"))
             await timed("shell, builtin", sandbox.exec(":"))
@@ -86,35 +84,15 @@ async def measure(rounds: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few rounds")
-    parser.add_argument("--json", metavar="FILE", help="also write the result there")
-    options = parser.parse_args()
-    times = asyncio.run(measure(60 if options.quick else 500))
-    floor = statistics.median(times["floor: bash on a pipe, /bin/true"])
-    rows = {
-        name: {
-            "median_ms": round(statistics.median(values) * 1e3, 3),
-            "min_ms": round(min(values) * 1e3, 3),
-            "p90_ms": round(statistics.quantiles(values, n=10)[-1] * 1e3, 3),
-            "ratio_to_pipe": round(statistics.median(values) / floor, 2),
-        }
+    given = options(__doc__)
+    times = asyncio.run(measure(60 if given.quick else 500))
+    floor = statistics.median(times[PIPE]) * 1e3
+    rows = [
+        Row(name, statistics.median(values) * 1e3, floor, PIPE, "ms", BARS_MS.get(name), absolute=True)
         for name, values in times.items()
-    }
-    result = {
-        "benchmark": "shell_roundtrip",
-        "bar_ms": BAR_MS,
-        "kept": rows["shell, /bin/true"]["median_ms"] <= BAR_MS,
-        "machine": facts() | {"root": os.geteuid() == 0},
-        "rows": rows,
-    }
-    print(f"{'':36}{'median ms':>12}{'min ms':>10}{'p90 ms':>10}{'x pipe':>10}")
-    for name, row in rows.items():
-        cells = (row["median_ms"], row["min_ms"], row["p90_ms"], row["ratio_to_pipe"])
-        print(f"{name:36}{cells[0]:12.2f}{cells[1]:10.2f}{cells[2]:10.2f}{cells[3]:10.2f}")
-    print(json.dumps(result))
-    if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+    ]
+    late = {name: round(statistics.quantiles(values, n=10)[-1] * 1e3, 3) for name, values in times.items()}
+    finish("shell_roundtrip", rows, given, p90_ms=late, root=os.geteuid() == 0)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,12 @@ other repairs that satisfy the tests are not counted, so this is a lower bound o
 import argparse
 import asyncio
 import json
-import tempfile
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from _harness import facts
+from _harness import facts, scratch_folder
 from envgym_environments.code_repair.describe import restore
 from envgym_environments.code_repair.factory import Plan
 from envgym_environments.code_repair.localise import localise
@@ -114,11 +113,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.limit = 5
-    with tempfile.TemporaryDirectory() as scratch:
+    with scratch_folder() as scratch:
         given = options.file or default_path()
         if options.quick or not given.exists():
             which = (("inflection",), 5) if options.quick else ((), 6)
-            given = asyncio.run(some_tasks(Path(scratch) / "tasks.jsonl", *which))
+            given = asyncio.run(some_tasks(scratch / "tasks.jsonl", *which))
         known = load_tasks(given)
     tasks = [task for task in known if options.split in (None, task.split)]
     order = np.random.default_rng(0).permutation(len(tasks))[: options.limit]
@@ -136,6 +135,7 @@ def main() -> None:
                 {
                     "benchmark": "suggest_reach",
                     "quick": options.quick,
+                    "met": None,
                     "machine": facts(),
                     "by_operator": rows,
                     "tasks": each,

@@ -16,11 +16,10 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from _harness import facts
+from _harness import facts, scratch_folder
 from envgym_environments.code_repair.cli import yield_by_operator, yield_by_package
 from envgym_environments.code_repair.factory import Plan, Yield, make_tasks
 from envgym_environments.code_repair.sources import layout_of, packages, source_tree
@@ -41,8 +40,8 @@ def floor_per_hour(name: str) -> float:
     tree = source_tree(package)
     layout = layout_of(package, tree)
     times = []
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as scratch:
-        copy = Path(shutil.copytree(tree, Path(scratch) / "tree"))
+    with scratch_folder() as scratch:
+        copy = shutil.copytree(tree, scratch / "tree")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir=."]
         skipped = [f"--deselect={one}" for one in layout.deselect]
         for _ in range(5):

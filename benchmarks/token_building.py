@@ -7,12 +7,11 @@ anew each turn as a chat client would. The bar: ours takes at most 1.3 times the
 
 import argparse
 import inspect
-import json
 import statistics
 import time
 from pathlib import Path
 
-from _harness import facts
+from _harness import Row, finish, options
 from envgym_agents.template import FolderTemplate, OwnTemplate
 from envgym_agents.tokenizer import END, ROLES, plain_encoder, train_tokenizer
 from tokenizers import Tokenizer
@@ -119,32 +118,18 @@ def measure(repeats):
     for _ in range(repeats):  # in turns, so that a busy moment of the machine meets all of them
         for name, build in ways.items():
             times[name].append(seconds(build, turns))
-    medians = {name: statistics.median(found) for name, found in times.items()}
-    ratio = statistics.median(a / b for a, b in zip(times["ours"], times["floor"], strict=True))
-    return {
-        "turns": TURNS,
-        "tokens": len(built),
-        "repeats": repeats,
-        "median_ms": {name: round(1e3 * value, 2) for name, value in medians.items()},
-        "ours_over_floor": round(ratio, 3),
-        "anew_over_ours": round(medians["everything anew each turn"] / medians["ours"], 1),
-        "bar": BAR,
-        "passes": ratio <= BAR,
-        "machine": facts(),
-    }
+    reference = statistics.median(times.pop("floor"))
+    bars = {"ours": BAR}
+    return [
+        Row(name, 1e3 * statistics.median(found), 1e3 * reference, "floor", "ms", bars.get(name))
+        for name, found in times.items()
+    ], len(built)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer repeats")
-    parser.add_argument("--json", type=Path, help="write the result to this file")
-    options = parser.parse_args()
-    result = measure(7 if options.quick else 31)
-    for name, value in result["median_ms"].items():
-        print(f"{name:30} {value:8.2f} ms")
-    print(f"{result['tokens']} tokens, {TURNS} turns; ours / floor = {result['ours_over_floor']} (bar {BAR})")
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    given = options(__doc__)
+    rows, tokens = measure(7 if given.quick else 31)
+    finish("token_building", rows, given, turns=TURNS, tokens=tokens)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ for name in anytree boltons funcy inflection parse pyrsistent tinydb toolz volup
 
 say() { printf 'demo, %d min %02d s: %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*" >&2; }
 
-say "building tasks from $((${#chosen[@]} / 2)) packages; in all about a quarter of an hour on two free cores"
+say "building tasks from $((${#chosen[@]} / 2)) packages; in all about 18 minutes on two free cores"
 [ -e "$TASKS" ] || "$bin/envgym" tasks build --per-package "${PER_PACKAGE:-12}" "${chosen[@]}" --file "$TASKS" || [ -e "$TASKS" ]
 resume=()
 [ -e "$OUT/config.json" ] && resume=(--resume)

@@ -25,7 +25,7 @@ def test_a_benchmark_runs_and_writes_its_result(name, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=580)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout
-    assert json.loads(out.read_text())
+    assert json.loads(out.read_text()).keys() >= {"benchmark", "quick", "met", "machine"}
 
 
 def rows(name: str, tmp_path: Path) -> dict[str, float]:

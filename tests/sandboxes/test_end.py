@@ -1,6 +1,7 @@
 """Law m: close is idempotent and leaves nothing, kill -9 of the owner included; and what death looks like."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -175,27 +176,30 @@ def test_a_cancelled_command_is_killed_and_the_sandbox_lives(make, run, world):
     run(main())
 
 
-def parent_of_the_sleeper():
-    """The process that carries out a sandbox's requests: the parent of its one `sleep 4242`."""
-    (sleeper,) = (
-        pid for pid in processes_below([os.getpid()]) if b"4242" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    )
-    return int(Path(f"/proc/{sleeper}/stat").read_text().rpartition(")")[2].split()[1])
+async def parent_of_the_sleeper():
+    """The process that carries out a sandbox's requests: the parent of its one `sleep 4242`, once that runs."""
+    while True:
+        for pid in processes_below([os.getpid()]):
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\x004242\x00":
+                    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        await asyncio.sleep(0.01)
 
 
 def test_a_request_that_arrives_with_a_cancellation_meets_no_living_command(make, run, world):
     async def main():
         async with make() as backend, await backend.create(world) as sandbox:
             running = asyncio.ensure_future(sandbox.exec(["sh", "-c", "echo $$ > pid; exec sleep 4242"]))
-            await asyncio.sleep(0.3)
-            owner = parent_of_the_sleeper()
+            owner = await parent_of_the_sleeper()
             os.kill(owner, signal.SIGSTOP)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
-            asyncio.get_running_loop().call_later(0.3, os.kill, owner, signal.SIGCONT)
             ask = ["sh", "-c", "kill -0 $(cat pid) && echo alive"]
-            results = await asyncio.gather(*(sandbox.exec(ask) for _ in range(12)))
-            assert all(b"alive" not in result.stdout for result in results)
+            asked = [asyncio.ensure_future(sandbox.exec(ask)) for _ in range(12)]
+            for _ in asked:
+                await asyncio.sleep(0)  # each has sent its request by then
+            os.kill(owner, signal.SIGCONT)
+            assert all(b"alive" not in result.stdout for result in await asyncio.gather(*asked))
 
     run(main())
