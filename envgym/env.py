@@ -8,7 +8,7 @@ actions and forks by playing them again, checked step by step.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 
@@ -60,7 +60,15 @@ _TRUNCATED = frozenset(
 
 
 class _Nothing(dict[str, Any]):
-    """The empty mapping that all steps share: three dicts per step would be a tenth of an episode's memory."""
+    """The empty mapping that all steps share: three dicts per step would be a tenth of an episode's memory.
+
+    It never changes, so it has a hash, and a dataclass takes it as a default value.
+    """
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:  # type: ignore[override]  # a dict has none
+        return 0
 
     def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         raise TypeError("a Step is frozen: give its constructor the whole mapping")
@@ -92,13 +100,13 @@ class Step:
 
     observation: tuple[Message, ...] = ()
     reward: float | None = None
-    channels: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
+    channels: Mapping[str, float] = _NOTHING
     stop: StopReason | None = None
     state_key: str = ""
     legal: tuple[str, ...] | None = None
     submission: str | None = None
-    cost: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
-    info: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    cost: Mapping[str, float] = _NOTHING
+    info: Mapping[str, Any] = _NOTHING
     next_actor: str = THE_AGENT
 
     @property

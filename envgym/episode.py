@@ -7,6 +7,7 @@ appended by making a new episode value, credit never enters.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,12 @@ _NO_IDS: NDArray[np.int32] = np.zeros(0, np.int32)
 _NO_LOGPROBS: NDArray[np.float32] = np.zeros(0, np.float32)
 _NO_IDS.flags.writeable = False
 _NO_LOGPROBS.flags.writeable = False
+
+
+@lru_cache(maxsize=1024)
+def _shared(versions: tuple[VersionRun, ...]) -> tuple[VersionRun, ...]:
+    """The first tuple with this value: nearly all turns of a training step were sampled by one version."""
+    return versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Turn:
             np.array(reply.prompt_ids, np.int32),
             np.array(completion.ids, np.int32),
             np.array(completion.logprobs, np.float32),
-            completion.versions,
+            _shared(completion.versions),
             reply.segment,
             reply.position,
             reply.allowed,

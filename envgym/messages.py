@@ -1,6 +1,6 @@
 """What passes between model and world: messages, tool calls, and what a model said (`Action`)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -8,7 +8,18 @@ __all__ = ["Action", "ImagePart", "Message", "ParseError", "Part", "TextPart", "
 
 
 class _Frozen(BaseModel):
+    """Which fields were given is not kept: a set in every message would be a tenth of an episode's memory."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
+    _all: ClassVar[set[str]]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_kwargs: object) -> None:
+        cls._all = set(cls.model_fields)
+
+    def model_post_init(self, _context: object) -> None:
+        """Share one set among all instances; pydantic copies it before it changes it."""
+        object.__setattr__(self, "__pydantic_fields_set__", self._all)
 
 
 class TextPart(_Frozen):

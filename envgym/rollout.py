@@ -21,6 +21,9 @@ __all__ = ["Job", "Origin", "Rollout", "branch", "deadline", "play", "run_episod
 
 T = TypeVar("T")
 
+_ACTING, _STEPPING = boundary(Boundary.AGENT, "act"), boundary(Boundary.ENVIRONMENT, "step")
+"""Boundaries hold no state: every turn of every episode enters these two."""
+
 
 @types.coroutine
 def _resume(coroutine: Coroutine[Any, Any, T], waiting_for: Any) -> Generator[Any, Any, T]:
@@ -109,37 +112,42 @@ class _Play:
     async def run(self, step: Step) -> StopReason:
         """Act and step until something stops the episode."""
         limits, turns = self.rollout.limits, self.turns
+        every, on_turn = self.rollout.snapshot_every, self.rollout.on_turn
         while step.stop is None:
-            if len(turns) >= limits.turns:
-                return StopReason.TURN_LIMIT
-            if limits.tokens is not None and self.tokens >= limits.tokens:
-                return StopReason.TOKEN_LIMIT
-            if limits.episode_s is not None and time.perf_counter() - self.started >= limits.episode_s:
-                return StopReason.TIME_LIMIT
-            step = await self._turn(step, limits)
+            if (stop := self._spent(limits)) is not None:
+                return stop
+            actor = step.next_actor
+            snapshot = await self._snapshot() if every and len(turns) % every == 0 else None
+            agent = self._agent(actor)
+            # `deadline`, unrolled: two calls per turn, and what never waits must cost next to nothing
+            self.where = "act"
+            with _ACTING:
+                reply = _begin(agent.act(step))
+                if type(reply) is _Waiting:
+                    reply = await reply.within(limits.act_s, "act", Boundary.AGENT)
+            self.where = "step"
+            with _STEPPING:
+                answer = _begin(self.env.step(reply.action))
+                if type(answer) is _Waiting:
+                    answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
+            step = answer
+            turn = Turn.of(actor, reply, step, snapshot)
+            turns.append(turn)
+            if limits.tokens is not None:
+                self.tokens += len(turn.prompt_ids) + len(turn.sampled_ids)
+            if on_turn is not None:
+                on_turn(self.episode_id, len(turns) - 1, turn)
         return step.stop
 
-    async def _turn(self, step: Step, limits: Limits) -> Step:
-        actor = step.next_actor
-        snapshot = await self._snapshot() if self._wants_snapshot() else None
-        agent = self._agent(actor)
-        # `deadline`, unrolled: two calls per turn, and what never waits must cost next to nothing
-        self.where = "act"
-        with boundary(Boundary.AGENT, "act"):
-            reply = _begin(agent.act(step))
-            if type(reply) is _Waiting:
-                reply = await reply.within(limits.act_s, "act", Boundary.AGENT)
-        self.where = "step"
-        with boundary(Boundary.ENVIRONMENT, "step"):
-            answer = _begin(self.env.step(reply.action))
-            if type(answer) is _Waiting:
-                answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
-        turn = Turn.of(actor, reply, answer, snapshot)
-        self.turns.append(turn)
-        self.tokens += len(turn.prompt_ids) + len(turn.sampled_ids)
-        if self.rollout.on_turn is not None:
-            self.rollout.on_turn(self.episode_id, len(self.turns) - 1, turn)
-        return turn.step
+    def _spent(self, limits: Limits) -> StopReason | None:
+        """The bound that is reached, if one is."""
+        if len(self.turns) >= limits.turns:
+            return StopReason.TURN_LIMIT
+        if limits.tokens is not None and self.tokens >= limits.tokens:
+            return StopReason.TOKEN_LIMIT
+        if limits.episode_s is not None and time.perf_counter() - self.started >= limits.episode_s:
+            return StopReason.TIME_LIMIT
+        return None
 
     def _agent(self, actor: str) -> Agent:
         try:
@@ -148,10 +156,6 @@ class _Play:
             raise ValueError(
                 f"the environment asks for actor {actor!r}; agents given: {sorted(self.agents)}"
             ) from None
-
-    def _wants_snapshot(self) -> bool:
-        every = self.rollout.snapshot_every
-        return every > 0 and len(self.turns) % every == 0
 
     async def _snapshot(self) -> Snapshot:
         self.where = "snapshot"
