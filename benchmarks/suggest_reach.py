@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 from _harness import facts, scratch_folder
-from envgym_environments.code_repair.describe import restore
 from envgym_environments.code_repair.factory import Plan
 from envgym_environments.code_repair.localise import localise
 from envgym_environments.code_repair.memo import Memo
+from envgym_environments.code_repair.reach import Gold
 from envgym_environments.code_repair.sources import packages
-from envgym_environments.code_repair.suggest import apply_fix, line_of, same_syntax, suggest
+from envgym_environments.code_repair.suggest import suggest
 from envgym_environments.code_repair.taskset import build_tasks, default_path, load_tasks
 from envgym_environments.code_repair.trials import Trials
 
@@ -41,25 +41,15 @@ class Reach:
     fixes: float
 
 
-def _right(source: str, line: int, original: str) -> bool:
-    """Whether a suggestion for this line brings back the original."""
-    return any(same_syntax(apply_fix(source, fix), original) for fix in suggest(source, line))
-
-
 async def reach(task: Task, backend: SandboxBackend, memo: Memo) -> Reach:
     trials = Trials(task, backend, memo)
-    gold = task.metadata["gold"]
-    assert isinstance(gold, dict)
-    path, number = str(gold["path"]), int(str(gold["line"]))
-    source = await trials.source(path) or ""
-    original = restore(source, gold)
+    gold = Gold.of(task)
     suspects = await localise(trials)
     texts = {one.path: await trials.source(one.path) or "" for one in suspects}
-    first = line_of(source, number)
     return Reach(
-        line=any((one.path, one.line) == (path, first) for one in suspects),
-        fix=_right(source, number, original),
-        both=any(one.path == path and _right(source, one.line, original) for one in suspects),
+        line=any((one.path, one.line) == (gold.path, gold.line) for one in suspects),
+        fix=gold.listed(),
+        both=any(one.path == gold.path and gold.listed(one.line) for one in suspects),
         lines=len(suspects),
         fixes=float(np.mean([len(suggest(texts[one.path], one.line)) for one in suspects])) if suspects else 0.0,
     )

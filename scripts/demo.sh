@@ -15,6 +15,7 @@ say() { printf 'demo, %d min %02d s: %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "
 
 say "building tasks from $((${#chosen[@]} / 2)) packages; in all about 18 minutes on two free cores"
 [ -e "$TASKS" ] || "$bin/envgym" tasks build --per-package "${PER_PACKAGE:-12}" "${chosen[@]}" --file "$TASKS" || [ -e "$TASKS" ]
+"$bin/envgym" tasks stats --fixes --file "$TASKS"
 resume=()
 [ -e "$OUT/config.json" ] && resume=(--resume)
 say "tasks are in $TASKS; expert, warm start, reinforcement learning and evaluation follow, each with its own ETA"

@@ -14,6 +14,7 @@ from rich.table import Table
 from envgym.progress import Bar
 from envgym.registry import make_backend
 from envgym_environments.code_repair.factory import Plan, Verdict, Yield
+from envgym_environments.code_repair.reach import reach_by_operator
 from envgym_environments.code_repair.sources import packages
 from envgym_environments.code_repair.taskset import Built, build_tasks, default_path, load_tasks, load_yields
 
@@ -59,19 +60,28 @@ def build(
 
 
 @tasks_command.command()
-def stats(file: _File = None, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+def stats(
+    file: _File = None,
+    fixes: Annotated[bool, typer.Option("--fixes", help="Also how often `suggest` lists the right fix.")] = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
     """Tasks by package and split, and the yield of the build by operator and by package."""
     place = file or default_path()
     tasks = load_tasks(place)
     yields = load_yields(place)
+    reach = reach_by_operator(tasks) if fixes else None
     if as_json:
         counts = Counter((task.split, str(task.metadata["package"])) for task in tasks)
         rows = [{"split": split, "package": name, "tasks": count} for (split, name), count in counts.items()]
-        typer.echo(json.dumps({"tasks": rows, "operators": yield_by_operator(yields)}, indent=1))
+        shares = {} if reach is None else {"right_fix_listed": reach}
+        typer.echo(json.dumps({"tasks": rows, "operators": yield_by_operator(yields), **shares}, indent=1))
         return
     splits = Counter(task.split for task in tasks)
     typer.echo(f"{len(tasks)} tasks: {', '.join(f'{count} {name}' for name, count in splits.items())}")
     _show_yields(yields)
+    if reach is not None:
+        by_operator = ", ".join(f"{name} {share:.0%}" for name, share in reach.items() if name != "all")
+        typer.echo(f"the right fix is listed for its line in {reach['all']:.0%} of the tasks: {by_operator}")
 
 
 @tasks_command.command()
