@@ -165,11 +165,11 @@ def difference_table(differences: Mapping[str, Difference]) -> Table:
 
 
 def _columns(title: str, first: str, *others: str) -> Table:
-    """An empty table whose first column, the names, is never cut or wrapped to make room for the others."""
+    """An empty table in which neither names nor intervals are cut or wrapped to make room for the others."""
     shown = Table(title=title, title_justify="left")
     shown.add_column(first, no_wrap=True, overflow="fold")
     for name in others:
-        shown.add_column(name, justify="right")
+        shown.add_column(name, justify="right", no_wrap=name == "95 %", overflow="fold")
     return shown
 
 
