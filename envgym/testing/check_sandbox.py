@@ -175,6 +175,25 @@ async def _transfers(backend: SandboxBackend, world: World) -> None:
             await _raises(FileNotFoundError, sandbox.put(str(source / "absent"), "no"), "putting what is not there")
 
 
+async def _transfers_at_once(backend: SandboxBackend, world: World) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        sources = [Path(scratch, name) for name in ("a", "b")]
+        for source in sources:
+            for number in range(8):
+                (source / str(number)).mkdir(parents=True)
+                (source / str(number) / "file").write_text(f"{source.name}{number}")
+        async with await backend.create(world) as sandbox:
+            await asyncio.gather(*(sandbox.put(str(source), f"to-{source.name}") for source in sources))
+            for source in sources:
+                result = await sandbox.exec(["sh", "-c", f"cat to-{source.name}/*/file"])
+                wanted = "".join(f"{source.name}{number}" for number in range(8)).encode()
+                assert result.stdout == wanted, f"transfers at the same time are each whole: {result}"
+            await asyncio.gather(*(sandbox.get(f"to-{name}", f"{scratch}/back-{name}") for name in ("a", "b")))
+        for source in sources:
+            back = Path(scratch, f"back-{source.name}/7/file")
+            _check_content(back, f"{source.name}7".encode(), "transfers at the same time are each whole")
+
+
 def _tree_to_send(scratch: str) -> Path:
     source = Path(scratch, "source")
     (source / "inner").mkdir(parents=True)
@@ -352,7 +371,7 @@ async def _raises(kind: type[BaseException], awaitable: Awaitable[object], what:
 
 
 _CHECKS: tuple[Check, ...] = (
-    *(_argv_commands, _the_shell, _output, _deadlines, _files, _transfers, _trees),
-    *(_forks, _snapshots, _background, _closing, _wrong_use),
+    *(_argv_commands, _the_shell, _output, _deadlines, _files, _transfers, _transfers_at_once),
+    *(_trees, _forks, _snapshots, _background, _closing, _wrong_use),
 )
 _ISOLATION: tuple[Check, ...] = (_no_network, _no_privileges)

@@ -24,7 +24,6 @@ class Files:
         self.workdir = workdir
         self.alias = alias
         self.say = say
-        self.unpacker: Unpacker | None = None
 
     def under_alias(self, output: bytes) -> bytes:
         """Output with the workdir's name in the world; the copy's own path is another one in every fork."""
@@ -73,13 +72,11 @@ class Files:
         self.say({"id": head["id"]})
 
     def do_put(self, head: protocol.Head, body: bytes) -> None:
-        """One piece of a tree."""
-        if head["begin"]:
-            target = self.writable(head["target"])
+        """One piece of a tree. It names its target itself, so that transfers may interleave."""
+        target = self.writable(head["target"])
+        if not head["piece"]["path"]:
             os.makedirs(os.path.dirname(target.rstrip("/")), exist_ok=True)
-            self.unpacker = Unpacker(target)
-        elif self.unpacker:
-            self.unpacker.add(head["piece"], body)
+        Unpacker(target).add(head["piece"], body)
         self.say({"id": head["id"]})
 
     def do_get(self, head: protocol.Head, _body: bytes) -> None:

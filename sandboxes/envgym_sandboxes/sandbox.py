@@ -246,9 +246,8 @@ class LayeredSandbox:
     async def put(self, source: str, target: str) -> None:
         """See `envgym.sandbox.Shell.put`."""
         async with self._using() as started:
-            await started.peer.ask({"op": "put", "begin": True, "target": target})
             for piece, body in pack(source):
-                await started.peer.ask({"op": "put", "begin": False, "piece": piece}, body)
+                await started.peer.ask({"op": "put", "target": target, "piece": piece}, body)
 
     async def get(self, source: str, target: str) -> None:
         """See `envgym.sandbox.Shell.get`."""
