@@ -21,9 +21,21 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
     # A lent GPU is the one thing that CI does not have and does not install
     if report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("gpu") is None:
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        item.config.stash[_SKIPPED].append(f"{item.nodeid}: {reason}")
+        _note(item, report)
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    report = yield  # a module that skips itself has no tests that could be seen to be missing
+    if report.skipped:
+        _note(collector, report)
+    return report
+
+
+def _note(node: pytest.Item | pytest.Collector, report: pytest.TestReport | pytest.CollectReport) -> None:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    node.config.stash[_SKIPPED].append(f"{node.nodeid}: {reason}")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
