@@ -10,7 +10,7 @@ from envgym.env import Grade
 from envgym.errors import EnvgymError, GraderFailure
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task
-from envgym_environments.code_repair.memo import Memo, digest_of
+from envgym_environments.code_repair.memo import Memo, Once, digest_of
 from envgym_environments.code_repair.patch import Malformed, sort_patch
 from envgym_environments.code_repair.runner import TestReport, run_tests
 from envgym_environments.code_repair.trials import Facts, Trials
@@ -37,7 +37,7 @@ class CodeRepairGrader:
         """A verdict. Raises GraderFailure when the sandbox or the runner broke."""
         trials = Trials(task, self._backend, self._memo)
 
-        async def run() -> dict[str, float]:
+        async def run() -> Any:
             try:
                 return await self._judge(trials, submission)
             except EnvgymError as error:
@@ -47,7 +47,8 @@ class CodeRepairGrader:
         channels: dict[str, Any] = await self._memo.get(key, run)
         return Grade(grader=self.name, version=self.version, channels=dict(channels))
 
-    async def _judge(self, trials: Trials, submission: str) -> dict[str, float]:
+    async def _judge(self, trials: Trials, submission: str) -> Any:
+        """The channels, as `Once` where they might not repeat."""
         facts = trials.facts
         try:
             base = {path: await trials.source(path) for path in _paths(submission)}
@@ -57,7 +58,9 @@ class CodeRepairGrader:
         async with await self._backend.create(trials.world) as sandbox:
             for path, text in changed.items():
                 await _put(sandbox, path, text)
-            return await _verdict(sandbox, facts) | {"stripped": float(len(dropped))}
+            channels, repeats = await _verdict(sandbox, facts)
+        channels["stripped"] = float(len(dropped))
+        return channels if repeats else Once(channels)
 
 
 def _paths(submission: str) -> set[str]:
@@ -74,22 +77,23 @@ async def _put(sandbox: Sandbox, path: str, text: str | None) -> None:
         await sandbox.write(path, text.encode("utf-8", "surrogatepass"))
 
 
-async def _verdict(sandbox: Sandbox, facts: Facts) -> dict[str, float]:
-    """The failing tests first; the whole suite only when they pass."""
+async def _verdict(sandbox: Sandbox, facts: Facts) -> tuple[dict[str, float], bool]:
+    """The channels, and whether they repeat. The failing tests first; the whole suite only when they pass."""
     limits: dict[str, Any] = {"timeout_s": facts.run_s, "test_timeout_s": facts.test_s}
     wanted = facts.fail_to_pass
     first = await run_tests(sandbox, facts.layout, selection=wanted, **limits)
     repaired = sum(first.outcomes.get(test) == "passed" for test in wanted) / len(wanted)
     if repaired < 1.0 or not first.ok:
-        return _channels(f2p=repaired, timeout=_stopped(first))
+        return _channels(f2p=repaired, timeout=_stopped(first)), first.repeats
     limits["timeout_s"] = 10.0 + 4.0 * facts.run_s
     whole = await run_tests(sandbox, facts.layout, **limits)
     kept = _kept(whole, facts)
     again = sum(whole.outcomes.get(test) == "passed" for test in wanted) / len(wanted)
     resolved = float(whole.ok and kept == 1.0 and again == 1.0)
-    return _channels(
+    channels = _channels(
         reward=resolved, resolved=resolved, success=resolved, f2p=again, p2p=kept, timeout=_stopped(whole)
     )
+    return channels, first.repeats and whole.repeats
 
 
 def _kept(whole: TestReport, facts: Facts) -> float:

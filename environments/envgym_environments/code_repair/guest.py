@@ -127,6 +127,7 @@ class Recorder:
         self._tracer = None if self._trace is None else LineTracer(self._root, request["package"])
         self._worst = ""
         self._called = False
+        self._waited = False
         self._error = ""
         self._frames: list[list[Any]] = []
         self.count = 0
@@ -183,7 +184,7 @@ class Recorder:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """One test from start to outcome."""
-        self._worst, self._error, self._frames, self._called = "", "", [], False
+        self._worst, self._error, self._frames, self._called, self._waited = "", "", [], False, False
         self.write("start", item.nodeid)
         random.seed(0)
         began = time.perf_counter()
@@ -201,6 +202,8 @@ class Recorder:
             self.count += 1
             if self._worst in ("", "passed") and not self._called:
                 self._worst, self._error = "error", "the test did not come to its end"
+            if self._waited:
+                self.write("waited")
             self.write("end", self._worst, self._error, self._frames, time.perf_counter() - began)
 
     @pytest.hookimpl(wrapper=True)
@@ -228,6 +231,11 @@ class Recorder:
         if report.failed and self._worst in ("", "passed", "skipped"):
             self._worst = "failed"
             self._error = self._short(_last_error(report.longreprtext))
+
+    def on_alarm(self, number: int, frame: FrameType | None) -> NoReturn:
+        """A test's deadline. Which one is told apart from the exception, whose text agents see."""
+        self._waited |= number == signal.SIGALRM
+        raise TestDeadline("the test did not end within its deadline")
 
     def _short(self, text: str) -> str:
         text = text.replace(self._root + "/", "")
@@ -295,12 +303,8 @@ def _set_timers(seconds: float) -> None:
         signal.setitimer(timer, limit, limit)
 
 
-def _on_alarm(number: int, frame: FrameType | None) -> NoReturn:
-    raise TestDeadline("the test did not end within its deadline")
-
-
 def _prepare(request: dict[str, Any]) -> None:
-    """Paths, environment and signals of the session; refuses a package that is already imported."""
+    """Paths and environment of the session; refuses a package that is already imported."""
     root = request["root"]
     top = request["package"].removeprefix(request["source_root"] + "/").split("/")[0].removesuffix(".py")
     if top in sys.modules:
@@ -313,8 +317,6 @@ def _prepare(request: dict[str, Any]) -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     os.environ["TZ"] = "UTC"
-    for number in (signal.SIGPROF, signal.SIGALRM):
-        signal.signal(number, _on_alarm)
 
 
 def main(request: dict[str, Any]) -> NoReturn:
@@ -327,6 +329,8 @@ def main(request: dict[str, Any]) -> NoReturn:
     _prepare(request)
     gc.freeze()  # what a warm interpreter holds is never garbage: no collection needs to look at it
     recorder = Recorder(request, channel)
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, recorder.on_alarm)
     arguments = ["-q", "-c", os.devnull, f"--rootdir={request['root']}", "--continue-on-collection-errors"]
     arguments += ["--tb=native"]  # nobody reads the text of a traceback, and pytest's own costs as much as a test
     arguments += [part for name in _LEFT_OUT for part in ("-p", f"no:{name}")]

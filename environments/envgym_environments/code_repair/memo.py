@@ -12,11 +12,19 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-__all__ = ["Memo", "digest_of"]
+__all__ = ["Memo", "Once", "digest_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A computed value that is given to who asked and not kept: another computation might give another one."""
+
+    value: Any
 
 
 def digest_of(*parts: str) -> str:
@@ -72,7 +80,10 @@ class Memo:
         return len(self._values)
 
     async def get(self, key: str, make: Callable[[], Awaitable[Any]]) -> Any:
-        """The value of `key`, computed by `make` if nobody has it; what `make` raises is raised, and not kept."""
+        """The value of `key`, computed by `make` if nobody has it.
+
+        What `make` raises is raised, and not kept; neither is what it returns as `Once`.
+        """
         while key not in self._values and key in self._running:
             await self._running[key].wait()
         if key in self._values:
@@ -84,6 +95,8 @@ class Memo:
         try:
             async with self._slots:
                 value = await make()
+            if isinstance(value, Once):
+                return value.value
             self._put(key, value)
             self._append(key, value)
             return value

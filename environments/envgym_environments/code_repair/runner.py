@@ -100,6 +100,7 @@ class TestReport:
         exit code.
     seconds: id -> how long it took; not repeatable.
     running: the test that was running when the process ended early, if any.
+    waited: a test was stopped by the clock on the wall, not by the processor time that it took.
     """
 
     __test__ = False
@@ -115,9 +116,21 @@ class TestReport:
     out_of_memory: bool = False
     doubt: str = ""
     running: str | None = None
+    waited: bool = False
     seconds: Mapping[str, float] = field(default_factory=dict)
     wall_s: float = 0.0
     stderr: str = ""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a busier or smaller machine would give the same outcomes.
+
+        Not where the clock on the wall or the memory decided. A kill by signal 9 counts as memory: where no control
+        group tells of it, it is all that is seen of the kernel's.
+        """
+        starved = self.out_of_memory or self.exit_code == -9
+        starved = starved or any(line.startswith("MemoryError") for line in self.errors.values())
+        return not (self.timed_out or self.waited or starved)
 
     @property
     def failing(self) -> tuple[str, ...]:
@@ -147,6 +160,7 @@ class _Events:
     collect: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     running: str | None = None
+    waited: bool = False
     planned: int = 0
     done: tuple[int, int] | None = None
     foreign: int = 0
@@ -165,6 +179,8 @@ class _Events:
             self.running = None
         elif kind == "lines" and self.running is not None:
             self.lines[self.running] = _unpack(event[1])
+        elif kind == "waited":
+            self.waited = True
         elif kind == "import":
             self.import_lines = _unpack(event[1])
         elif kind == "collect":
@@ -239,6 +255,7 @@ def _report(
         out_of_memory=result.out_of_memory,
         doubt=doubt,
         running=events.running,
+        waited=events.waited,
         seconds=events.seconds,
         wall_s=result.wall_s,
         stderr=result.stderr.decode("utf-8", "replace")[-2000:],

@@ -1,8 +1,9 @@
 """What the tests of one task do to a given state of its source: run in a fresh sandbox, remembered by state.
 
 A state is the task's world plus a few edited files, so a result is a function of (task, edits); the task's
-factory certified by repetition that it repeats. Every run gets a sandbox of its own that is closed behind it, so
-nothing a test writes reaches another run. It holds no episode and knows no answer.
+factory certified by repetition that it repeats. What time on the wall or memory decided is not remembered. Every
+run gets a sandbox of its own that is closed behind it, so nothing a test writes reaches another run. It holds no
+episode and knows no answer.
 """
 
 import json
@@ -14,7 +15,7 @@ from typing import Any
 
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task, World, evenly
-from envgym_environments.code_repair.memo import Memo, digest_of
+from envgym_environments.code_repair.memo import Memo, Once, digest_of
 from envgym_environments.code_repair.runner import Layout, TestReport, Trace, run_tests
 
 __all__ = ["Facts", "Trials", "Verdict", "error_class"]
@@ -75,12 +76,14 @@ class Verdict:
     """What the task's own tests said: the first that failed, its exception, and how many ran when all passed.
 
     timed_out: the run (or a test) was stopped; then the other numbers say little.
+    repeats: see `TestReport.repeats`; what does not is not remembered.
     """
 
     failing: tuple[str, ...]
     error: str
     total: int
     timed_out: bool = False
+    repeats: bool = True
 
     @property
     def passed(self) -> bool:
@@ -95,7 +98,7 @@ class Verdict:
         stopped = report.timed_out or error == "TestDeadline"
         if report.doubt and not failing:
             failing, error = tuple(report.outcomes)[:1] or ("?",), "Crash"
-        return cls(failing, error or "Error", len(report.outcomes), stopped)
+        return cls(failing, error or "Error", len(report.outcomes), stopped, report.repeats)
 
 
 @lru_cache(maxsize=512)
@@ -148,7 +151,8 @@ class Trials:
 
         async def run() -> Any:
             found = await self._judge(edits)
-            return [found.failing, found.error, found.total, found.timed_out]
+            value = [found.failing, found.error, found.total, found.timed_out]
+            return value if found.repeats else Once(value)
 
         key = digest_of("verdict", self.facts.key, json.dumps(sorted(edits.items())))
         failing, error, total, timed_out = await self.memo.get(key, run)
@@ -159,7 +163,8 @@ class Trials:
         if not first.passed or not self.facts.pass_to_pass:
             return first  # most fixes are wrong: they end at the first failure, in a fraction of a whole run
         second = Verdict.of(await self.run(edits, self.facts.pass_to_pass))
-        return Verdict(second.failing, second.error, first.total + second.total, second.timed_out)
+        repeats = first.repeats and second.repeats
+        return Verdict(second.failing, second.error, first.total + second.total, second.timed_out, repeats)
 
     async def run(self, edits: Mapping[str, str], selection: Sequence[str]) -> TestReport:
         """One run of a selection up to its first failure, not remembered."""

@@ -124,6 +124,27 @@ def test_a_dead_sandbox_is_a_failure_and_never_a_verdict_and_is_not_remembered(b
     in_backend(body)
 
 
+# The clock on the wall is put away: on a busy machine it may strike first
+SPINS = "import signal; signal.setitimer(signal.ITIMER_REAL, 0)\n    while True: pass"
+
+
+@pytest.mark.parametrize(("stuck", "kept"), [(SPINS, 1), ("import time; time.sleep(999)", 0)])
+def test_a_verdict_is_remembered_unless_the_clock_on_the_wall_decided_it(stuck, kept, broken, in_backend) -> None:
+    async def body(backend) -> None:
+        tried, graded = Memo(), Memo()
+        trials = Trials(broken, backend, tried)
+        source = await trials.source("small.py") or ""
+        text = source.replace("    result = start", f"    {stuck}")
+        verdict = await trials.verdict({"small.py": text})
+        assert (verdict.passed, verdict.timed_out, verdict.error) == (False, True, "TestDeadline")
+        patch = make_patch({"small.py": source}, {"small.py": text})
+        found = (await CodeRepairGrader(backend, memo=graded).grade(broken, patch)).channels
+        assert (found["reward"], found["timeout"]) == (0.0, 1.0)
+        assert (len(tried), len(graded)) == (kept, kept)
+
+    in_backend(body)
+
+
 TEXT = st.text(st.sampled_from("ab\n -+@\\é"), max_size=30)
 
 

@@ -91,6 +91,18 @@ def test_a_test_that_waits_for_ever_fails_by_its_deadline(reports, code) -> None
     report = reports({"small.py": waits}, test_timeout_s=0.3)
     assert report.failing == (TEST + "test_last",)
     assert "Deadline" in report.errors[TEST + "test_last"]
+    assert not report.repeats, "time on the wall is not"
+
+
+def test_a_deadline_of_processor_time_repeats(reports, code) -> None:
+    spins = "import signal; signal.setitimer(signal.ITIMER_REAL, 0)  # the other deadline, of a busy machine\n"
+    report = reports(
+        {"small.py": code.replace("return values[-count:]", spins + "    while True: pass")},
+        selection=[TEST + "test_last"],
+        test_timeout_s=0.3,
+    )
+    assert "Deadline" in report.errors[TEST + "test_last"]
+    assert report.repeats
 
 
 def test_the_tests_beside_some_are_a_part_of_all_and_hold_their_neighbours(reports) -> None:
@@ -107,8 +119,19 @@ def test_a_run_that_outlives_its_deadline_is_killed_and_never_a_pass(reports, co
     hangs = code.replace("return values[-count:]", "while True: pass")
     report = reports({"small.py": hangs}, timeout_s=2.0)
     assert report.timed_out
+    assert not report.repeats
     assert not report.ok
     assert report.outcomes.get(TEST + "test_unrelated") != "passed"
+
+
+@pytest.mark.parametrize(
+    "starved", ["raise MemoryError('no room')", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+)
+def test_what_memory_decided_does_not_repeat(starved, reports, code) -> None:
+    report = reports({"small.py": code.replace("return values[-count:]", starved)})
+    assert report.failing == (TEST + "test_last",)
+    assert not report.repeats
+    assert reports({"small.py": code.replace("return values[-count:]", "import os; os._exit(3)")}).repeats
 
 
 def test_a_broken_import_is_a_collection_error(reports) -> None:
