@@ -6,15 +6,19 @@ for it. One group per controller and sandbox; the sandbox's first process joins 
 
 import contextlib
 import os
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 
 from envgym.limits import Resources
 from envgym_sandboxes.state import remove_cgroup
 
-__all__ = ["Groups", "controllers"]
+__all__ = ["Groups", "choose", "controllers"]
 
 _PERIOD_US = 100_000
+_FIRST = {"memory": "memory.limit_in_bytes", "pids": "pids.max", "cpu": "cpu.cfs_quota_us"}
+_SECOND = {"memory": "memory.max", "pids": "pids.max", "cpu": "cpu.max"}
+"""Controller -> the file of a group that bounds it, in version 1 and 2; no file where it is not delegated."""
 
 
 def _own_paths() -> dict[str, str]:
@@ -40,14 +44,15 @@ def _mounts() -> dict[str, str]:
     return found
 
 
-def _usable(parent: Path, files: tuple[str, ...]) -> bool:
+def _offered(parent: Path) -> list[str]:
+    """The files of a group that is made in `parent`; none where none can be made."""
     probe = parent / f"envgym-probe-{os.getpid()}"
     try:
         probe.mkdir()
     except OSError:
-        return False
+        return []
     try:
-        return all((probe / name).exists() for name in files)
+        return os.listdir(probe)
     finally:
         probe.rmdir()
 
@@ -55,20 +60,31 @@ def _usable(parent: Path, files: tuple[str, ...]) -> bool:
 @cache
 def controllers() -> dict[str, str]:
     """Usable controllers of memory, pids, cpu -> the directory to make groups in."""
-    mounts, own = _mounts(), _own_paths()
+    return choose(_mounts(), _own_paths(), _offered)
+
+
+def choose(
+    mounts: Mapping[str, str], own: Mapping[str, str], offered: Callable[[Path], Collection[str]]
+) -> dict[str, str]:
+    """`controllers`, of mounts and own groups by controller. offered: the files of a new group in a directory.
+
+    Of version 2, where one group holds all, the first place that bounds memory and processes is taken, and its
+    cpu only where that is delegated too.
+    """
     found = {}
-    for name, file in (("memory", "memory.limit_in_bytes"), ("pids", "pids.max"), ("cpu", "cpu.cfs_quota_us")):
+    for name, file in _FIRST.items():
         if name in mounts:
             places = [Path(mounts[name] + own.get(name, "/")), Path(mounts[name])]
             for place in places:
-                if _usable(place, (file,)):
+                if file in offered(place):
                     found[name] = str(place)
                     break
     if "" in mounts and not found:
         here = Path(mounts[""] + own.get("", "/"))
         for place in (here, here.parent, Path(mounts[""])):
-            if place.is_relative_to(mounts[""]) and _usable(place, ("memory.max", "pids.max")):
-                return {"memory": str(place), "pids": str(place), "cpu": str(place)}
+            files = offered(place) if place.is_relative_to(mounts[""]) else ()
+            if {_SECOND["memory"], _SECOND["pids"]} <= set(files):
+                return {name: str(place) for name, file in _SECOND.items() if file in files}
     return found
 
 

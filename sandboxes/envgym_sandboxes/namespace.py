@@ -162,7 +162,9 @@ class NamespaceBackend(LayeredBackend):
                 isolates.append(f"{kind}: cgroup at {groups[kind]}")
             else:
                 missing.append(f"{kind} cgroup: {stand_in} stands in for it")
-        if "cpu" not in groups:
+        if "cpu" in groups:
+            isolates.append(f"cpu: cgroup at {groups['cpu']}, where Resources.cpus asks for it")
+        else:
             missing.append("cpu cgroup: Resources.cpus is refused")
         fix = ("delegate a cgroup to this user, or run as root",) if missing else ()
         if failure:

@@ -1,5 +1,5 @@
 import pytest
-from envgym_sandboxes.cgroups import controllers
+from envgym_sandboxes.cgroups import choose, controllers
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(60)]
 
@@ -63,6 +63,22 @@ def test_cpu_shares_are_refused_or_kept(make, run, world):
                 assert result.cpu_s < 0.6, f"a quarter of a CPU, not {result.cpu_s} s in 1 s"
 
     run(main())
+
+
+@pytest.mark.parametrize("delegated", [("memory", "pids"), ("cpu", "memory", "pids"), ("pids",), ()])
+def test_only_what_is_delegated_counts_as_usable_in_cgroups_of_version_2(delegated):
+    here = "/sys/fs/cgroup/user.slice/app"
+    files = {"cpu": "cpu.max", "memory": "memory.max", "pids": "pids.max"}
+    made = {here: ["cgroup.procs", *(files[name] for name in delegated)]}
+    found = choose({"": "/sys/fs/cgroup"}, {"": "/user.slice/app"}, lambda place: made.get(str(place), ()))
+    usable = delegated if {"memory", "pids"} <= set(delegated) else ()
+    assert found == dict.fromkeys(usable, here)
+
+
+def test_a_report_says_whether_cpu_is_bounded(make):
+    report = make().report()
+    said = report.isolates if "cpu" in controllers() else report.missing
+    assert any(line.startswith("cpu") for line in said), report
 
 
 def test_commands_tell_their_use(make, run, world):
