@@ -1,17 +1,19 @@
-"""Agents without a model for environments that list their legal calls: a random one, and two for code repair.
+"""Agents without a model: a random one for any environment, and two for code repair with its legal calls listed.
 
-They read the observation's text and `Step.legal`, nothing else. They are the floor (random, brute force) and the
-teacher (expert) of learning experiments; none of them has seen a solution.
+They read the observation's text, `Step.legal` and the tools, nothing else. They are the floor (random, brute
+force) and the teacher (expert) of learning experiments; none of them has seen a solution.
 """
 
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
 
 from envgym.env import Step
-from envgym.messages import Action
+from envgym.messages import Action, ToolSpec
 from envgym.policy import Reply
 from envgym.task import Task
+from envgym.testing.actions import sample_action
 
 __all__ = ["BruteForce", "RandomAgent", "ScriptedExpert", "brute_force", "expert", "random_agent"]
 
@@ -21,21 +23,27 @@ def _reply(call: str) -> Reply:
 
 
 class RandomAgent:
-    """Uniform over the legal calls. Raises ValueError where an environment lists none."""
+    """Uniform over the legal calls; where a step lists none, a random tool with arguments drawn from its schema.
 
-    def __init__(self, seed: int, *, name: str = "agent") -> None:
+    Raises ValueError at a step without legal calls when it was given no tools.
+    """
+
+    def __init__(self, seed: int, *, tools: Sequence[ToolSpec] = (), name: str = "agent") -> None:
         self.name = name
+        self._tools = tuple(tools)
         self._rng = np.random.default_rng(seed)
 
     async def act(self, step: Step) -> Reply:
-        """One legal call."""
-        if not step.legal:
-            raise ValueError("the step lists no legal calls; this agent can only play environments that do")
-        return _reply(step.legal[int(self._rng.integers(len(step.legal)))])
+        """One call."""
+        if step.legal:
+            return _reply(step.legal[int(self._rng.integers(len(step.legal)))])
+        if not self._tools:
+            raise ValueError("the step lists no legal calls, and this agent was given no tools to draw a call of")
+        return Reply(action=sample_action(step, self._tools, self._rng))
 
     def fork(self, *, seed: int) -> Self:
         """An agent that draws from `seed`."""
-        return type(self)(seed, name=self.name)
+        return type(self)(seed, tools=self._tools, name=self.name)
 
     async def close(self) -> None:
         """It holds nothing."""
@@ -123,9 +131,9 @@ class ScriptedExpert:
         """It holds nothing."""
 
 
-def random_agent(task: Task, *, seed: int) -> RandomAgent:
+def random_agent(task: Task, *, seed: int, tools: Sequence[ToolSpec] = ()) -> RandomAgent:
     """The registry's "random"."""
-    return RandomAgent(seed)
+    return RandomAgent(seed, tools=tools)
 
 
 def brute_force(task: Task, *, seed: int) -> BruteForce:

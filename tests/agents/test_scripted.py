@@ -6,9 +6,10 @@ import pytest
 from envgym_agents.scripted import BruteForce, RandomAgent, ScriptedExpert
 
 from envgym.env import Step
-from envgym.messages import Message
+from envgym.messages import Message, ParseError, ToolCall
 from envgym.policy import Agent
 from envgym.rollout import Rollout
+from envgym.tools import check_call, tool_spec
 
 
 def seen(text: str, *legal: str) -> Step:
@@ -38,9 +39,31 @@ def test_a_random_agent_is_uniform_over_the_legal_calls_and_repeats_with_its_see
     assert [said(again, OPEN) for _ in range(20)] == drawn[:20]
 
 
-def test_a_random_agent_needs_legal_calls() -> None:
+def test_a_random_agent_needs_legal_calls_or_tools() -> None:
     with pytest.raises(ValueError, match="no legal calls"):
         said(RandomAgent(0), Step())
+
+
+def look(place: str) -> None:
+    """Look somewhere."""
+
+
+def wait(turns: int = 1) -> None:
+    """Wait."""
+
+
+def test_a_random_agent_draws_calls_of_the_tools_where_no_legal_ones_are_listed() -> None:
+    tools = (tool_spec(look), tool_spec(wait))
+
+    def calls(agent: RandomAgent, count: int) -> list[ToolCall | ParseError]:
+        actions = [asyncio.run(agent.act(Step())).action for _ in range(count)]
+        return [check_call(action.calls[0], tools) for action in actions]
+
+    drawn = calls(RandomAgent(1, tools=tools), 40)
+    assert {call.name for call in drawn if isinstance(call, ToolCall)} == {"look", "wait"}
+    assert not any(isinstance(call, ParseError) for call in drawn), "every call satisfies its schema"
+    assert calls(RandomAgent(7, tools=tools).fork(seed=1), 40) == drawn
+    assert said(RandomAgent(1, tools=tools), OPEN) == said(RandomAgent(1), OPEN), "tools change no legal draw"
 
 
 @pytest.mark.parametrize("agent", [BruteForce(), ScriptedExpert(0)])
