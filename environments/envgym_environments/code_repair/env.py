@@ -1,8 +1,8 @@
 """Repair a real package that was broken in one place: the environment, in two tool sets over the same tasks.
 
 `CodeRepair` turns calls into steps, keeps the episode's end, and makes exact snapshots; what the calls do is in
-`compact` and `full`, the verdict in `grade`. A state key is a digest of the source and of the failing tests that
-the agent last saw; making it runs nothing.
+`compact` and `full`, the verdict in `grade`. A state key is a digest of the edits to the source and of the failing
+tests that the agent last saw, not of what it looked at; making it runs nothing.
 """
 
 import json
@@ -199,7 +199,12 @@ class CodeRepair:
         return Step(observation=(message,), state_key=self._state_key(), legal=legal)
 
     def _state_key(self) -> str:
-        """Equal for equal source and equal failing tests as last seen. Runs nothing."""
+        """Equal for equal edits to the source and equal failing tests as last seen. Runs nothing.
+
+        It identifies what the agent made, not what it looked at: suspicious lines listed, the open line, the tests
+        left and fixes tried are not in it, so `legal` may differ under one key. So peers that differ only in what
+        they have looked at are compared.
+        """
         play = self._play
         if isinstance(play, CompactPlay):
             edits: Mapping[str, str | None] = play.edits()
