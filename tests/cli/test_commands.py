@@ -1,10 +1,12 @@
 """Each command does what its help says, on real environments, backends and files."""
 
 import json
+from importlib.metadata import distribution
 
 import pytest
 
 from envgym import EpisodeWriter, Task, read_episodes
+from envgym.cli.extras import extras_of
 from envgym.cli.show import visible
 from envgym.registry import names
 
@@ -39,6 +41,26 @@ def test_list_survives_a_package_that_cannot_be_imported(envgym, tmp_path, monke
     assert ran.out.count("broken: there is no module no_such_package_anywhere") == 2
     assert "pip install 'broken[food]' (lacks no-such-distribution)" in ran.out
     assert envgym("rollout", "broken").code == 1
+
+
+def test_an_extra_lacks_what_a_nested_extra_lacks(tmp_path, monkeypatch):
+    metadata = {
+        "outer": "Provides-Extra: both\nProvides-Extra: own\nRequires-Dist: outer[own]; extra == 'both'\n"
+        "Requires-Dist: inner[deep,plain] >=1 ; extra == 'both'\nRequires-Dist: absent-one>=2; extra == 'own'\n"
+        "Requires-Dist: outer[both]; extra == 'own'\n",
+        "inner": "Provides-Extra: deep\nProvides-Extra: plain\nRequires-Dist: absent-two; extra == 'deep'\n"
+        "Requires-Dist: absent-three; sys_platform == 'nowhere' and extra == 'plain'\n",
+    }
+    for name, lines in metadata.items():
+        place = tmp_path / f"{name}-1.0.dist-info"
+        place.mkdir()
+        (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{lines}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    lacks = extras_of(distribution("outer"))
+    assert {extra: sorted(names) for extra, names in lacks.items()} == {
+        "both": ["absent-one", "absent-two"],
+        "own": ["absent-one", "absent-two"],
+    }
 
 
 def test_doctor_reports_host_backends_and_extras(envgym):
@@ -132,6 +154,20 @@ def test_check_says_which_sentence_is_broken(envgym, forgetful):
     ran = envgym("check", "forgetful")
     assert ran.code == 1
     assert ran.out.startswith("forgetful: broken: ")
+
+
+def test_check_tells_scripts_what_it_found_and_takes_options_of_the_task_set(envgym, forgetful, memory, tmp_path):
+    ran = envgym("check", "guess", "--task-option", "count=3", "--task", "2", "--json")
+    found = json.loads(ran.out)
+    assert (ran.code, found["broken"]) == (0, None)
+    assert "tasks as data" in found["kept"]
+    assert envgym("check", "guess", "--task-option", "count=3", "--task", "3").code == 2
+    ran = envgym("check", "forgetful", "--json")
+    assert (ran.code, json.loads(ran.out)["kind"]) == (1, "environment")
+    assert json.loads(ran.out)["broken"]
+    ran = envgym("check", "local", "--task-option", "count=3")
+    assert ran.code == 2
+    assert "are for environments" in ran.err
 
 
 def test_check_reads_task_files(envgym, tmp_path):
