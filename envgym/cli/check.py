@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,58 +20,94 @@ from envgym.testing.check_sandbox import check_sandbox
 __all__ = ["check_command"]
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a kit found: the sentences that are kept, those that no drive reached, and the one that is broken."""
+
+    name: str
+    kind: str
+    task: str | None = None
+    kept: tuple[str, ...] = ()
+    unreached: tuple[str, ...] = ()
+    broken: str | None = None
+
+
 def check_command(
     name: Annotated[str, typer.Argument(help="An environment, a sandbox backend, or a file of tasks.")],
     task: Annotated[int, typer.Option(min=0, help="Which task of the environment.")] = 0,
     turns: Annotated[int, typer.Option(min=2, help="Bound on each drive of the environment.")] = 8,
     sandbox: Annotated[str, typer.Option(help="Sandbox backend, where the environment needs one.")] = "auto",
     env_option: Annotated[list[str] | None, typer.Option(help="name=value for the environment.")] = None,
+    task_option: Annotated[list[str] | None, typer.Option(help="name=value for its task set.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Run the conformance kit on an environment, a sandbox backend or a file of tasks; says what is broken."""
+    options = key_values(env_option or (), "--env-option")
+    task_options = key_values(task_option or (), "--task-option")
+    kind = _kind(name)
+    if kind != "environment" and (options or task_options):
+        raise ValueError(f"{name!r} is a {kind}; --env-option and --task-option are for environments")
     try:
-        if name in names("environments"):
-            options = key_values(env_option or (), "--env-option")
-            lines = asyncio.run(_environment(name, task, turns, sandbox, options))
-        elif name in names("sandboxes"):
-            lines = [f"{passed}: kept" for passed in asyncio.run(check_sandbox(find("sandboxes", name)))]
-        elif Path(name).is_file():
-            lines = _task_file(Path(name))
+        if kind == "environment":
+            found = asyncio.run(_environment(name, spec(name).tasks(**task_options), task, turns, sandbox, options))
+        elif kind == "sandbox backend":
+            found = Finding(name, kind, kept=tuple(asyncio.run(check_sandbox(find("sandboxes", name)))))
         else:
-            raise ValueError(_unknown(name))
+            found = _task_file(name)
     except AssertionError as error:
-        print(f"{name}: broken: {error}")
-        raise typer.Exit(1) from error
-    for line in lines:
-        print(f"  {line}")
-    print(f"{name}: the contract is kept")
+        found = Finding(name, kind, broken=str(error))
+    if as_json:
+        print(json.dumps(asdict(found), indent=1))
+    else:
+        _show(found)
+    if found.broken is not None:
+        raise typer.Exit(1)
 
 
-def _unknown(name: str) -> str:
+def _kind(name: str) -> str:
+    if name in names("environments"):
+        return "environment"
+    if name in names("sandboxes"):
+        return "sandbox backend"
+    if Path(name).is_file():
+        return "file of tasks"
     known = names("environments") + names("sandboxes")
-    return f"{name!r} is no environment, sandbox backend or file; {hint(name, known)}"
+    raise ValueError(f"{name!r} is no environment, sandbox backend or file; {hint(name, known)}")
 
 
-async def _environment(name: str, task: int, turns: int, sandbox: str, options: dict[str, Any]) -> list[str]:
-    found = spec(name)
-    tasks = found.tasks()
+def _show(found: Finding) -> None:
+    if found.broken is not None:
+        print(f"{found.name}: broken: {found.broken}")
+        return
+    if found.task is not None:
+        print(f"  task {found.task}")
+    for sentence in found.kept:
+        print(f"  {sentence}: kept")
+    for sentence in found.unreached:
+        print(f"  not reached: {sentence}")
+    print(f"{found.name}: the contract is kept")
+
+
+async def _environment(
+    name: str, tasks: TaskSet, task: int, turns: int, sandbox: str, options: dict[str, Any]
+) -> Finding:
     check_tasks(tasks)
     chosen = tasks[task]
     async with AsyncExitStack() as stack:
-        backend = await stack.enter_async_context(make_backend(sandbox)) if found.sandbox else None
+        backend = await stack.enter_async_context(make_backend(sandbox)) if spec(name).sandbox else None
 
         async def fresh() -> Env:
             return make(name, chosen, backend=backend, **options)
 
         report = await check_env(fresh, turns=turns)
-    return [f"task {chosen.id}", "tasks as data: kept", *(f"{sentence}: kept" for sentence in report.checked)] + [
-        f"not reached: {sentence}" for sentence in report.unreached
-    ]
+    kept = ("tasks as data", *report.checked)
+    return Finding(name, "environment", chosen.id, kept, tuple(report.unreached))
 
 
-def _task_file(path: Path) -> list[str]:
-    tasks = TaskSet(list(_tasks(path)))
+def _task_file(name: str) -> Finding:
+    tasks = TaskSet(list(_tasks(Path(name))))
     check_tasks(tasks)
-    return [f"{len(tasks)} tasks as data: kept"]
+    return Finding(name, "file of tasks", kept=(f"{len(tasks)} tasks as data",))
 
 
 def _tasks(path: Path) -> Iterator[Task]:
