@@ -79,7 +79,9 @@ def stats(
     splits = Counter(task.split for task in tasks)
     typer.echo(f"{len(tasks)} tasks: {', '.join(f'{count} {name}' for name, count in splits.items())}")
     _show_yields(yields)
-    if reach is not None:
+    if reach == {}:
+        typer.echo(f"there is no task in {place} whose fixes could be counted; `envgym tasks build` says why")
+    elif reach:
         by_operator = ", ".join(f"{name} {share:.0%}" for name, share in reach.items() if name != "all")
         typer.echo(f"the right fix is listed for its line in {reach['all']:.0%} of the tasks: {by_operator}")
 

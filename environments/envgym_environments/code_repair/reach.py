@@ -45,7 +45,10 @@ class Gold:
 
 
 def reach_by_operator(tasks: Iterable[Task]) -> dict[str, float]:
-    """Operator -> share of its tasks whose right fix is listed for the line of the bug; "all" for all of them."""
+    """Operator -> share of its tasks whose right fix is listed for the line of the bug; "all" for all of them.
+
+    Of no tasks it is empty.
+    """
     found: dict[str, list[bool]] = {}
     for task in tasks:
         hit = Gold.of(task).listed()

@@ -46,3 +46,11 @@ def test_the_console_says_how_often_the_right_fix_is_listed(tasks, tmp_path):
     assert "in 50% of the tasks: arithmetic 100%, unheard-of 0%" in " ".join(said.split())
     shown = CliRunner().invoke(tasks_command, ["stats", "--file", str(place), "--fixes", "--json"]).output
     assert json.loads(shown)["right_fix_listed"]["all"] == 0.5
+
+
+def test_the_console_says_that_an_empty_file_has_no_fixes_to_count(tmp_path):
+    place = tmp_path / "tasks.jsonl"
+    write_tasks([], place)
+    said = CliRunner().invoke(tasks_command, ["stats", "--file", str(place), "--fixes"])
+    assert said.exit_code == 0
+    assert "there is no task in" in said.output
