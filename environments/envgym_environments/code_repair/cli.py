@@ -25,6 +25,7 @@ tasks_command = typer.Typer(
 )
 
 _File = Annotated[Path | None, typer.Option("--file", help="The task file (default: in the cache).")]
+_Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 @tasks_command.command()
@@ -35,6 +36,7 @@ def build(
     package: Annotated[list[str] | None, typer.Option(help="Only these packages; repeatable.")] = None,
     backend: Annotated[str, typer.Option(help="Where bugs are tried.")] = "auto",
     file: _File = None,
+    as_json: _Json = False,
 ) -> None:
     """Fetch sources by hash, break them, keep what the tests prove, and write the task file."""
     recipe = packages()
@@ -53,8 +55,13 @@ def build(
                 return await build_tasks(chosen, place, plan=plan, path=file, progress=bar.say, on_task=bar.update)
 
     built = asyncio.run(work())
-    _show_yields(built.yields)
-    typer.echo(f"{len(built.tasks)} tasks in {built.path}")
+    if as_json:
+        rows = {"operators": yield_by_operator(built.yields), "packages": yield_by_package(built.yields)}
+        counts = {"file": str(built.path), "tasks": len(built.tasks), "failed": built.failed}
+        typer.echo(json.dumps(counts | rows, indent=1))
+    else:
+        _show_yields(built.yields)
+        typer.echo(f"{len(built.tasks)} tasks in {built.path}")
     if built.failed:
         raise typer.Exit(1)
 
@@ -63,7 +70,7 @@ def build(
 def stats(
     file: _File = None,
     fixes: Annotated[bool, typer.Option("--fixes", help="Also how often `suggest` lists the right fix.")] = False,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: _Json = False,
 ) -> None:
     """Tasks by package and split, and the yield of the build by operator and by package."""
     place = file or default_path()
@@ -91,14 +98,20 @@ def show(
     task_id: Annotated[str, typer.Argument(help="A task's id, or the end of one.")],
     file: _File = None,
     gold: Annotated[bool, typer.Option("--gold", help="Also print the answer.")] = False,
+    as_json: _Json = False,
 ) -> None:
-    """One task: its prompt, its tests, and with --gold the patch that repairs it."""
+    """One task: its prompt, its tests, and with --gold the patch that repairs it. As JSON: the whole task."""
     found = [task for task in load_tasks(file) if task.id.endswith(task_id)]
     if len(found) != 1:
         raise typer.BadParameter(
             f"{task_id!r} is the end of {len(found)} task ids; it must name one", param_hint="ID"
         )
     task = found[0]
+    if as_json:
+        record = task.model_dump(mode="json")
+        record["metadata"] = {key: value for key, value in task.metadata.items() if gold or key != "gold"}
+        typer.echo(json.dumps(record, indent=1))
+        return
     typer.echo(f"{task.id} ({task.split})\n\n{task.prompt}\n")
     for key in ("fail_to_pass", "pass_to_pass"):
         names = task.metadata[key]

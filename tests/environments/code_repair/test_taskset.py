@@ -1,10 +1,19 @@
 import asyncio
 import json
+from collections import Counter
 
 import pytest
 from envgym_environments.code_repair.cli import tasks_command
-from envgym_environments.code_repair.factory import Plan
-from envgym_environments.code_repair.taskset import build_tasks, load_tasks, load_yields, write_tasks
+from envgym_environments.code_repair.factory import Plan, Yield
+from envgym_environments.code_repair.sources import packages
+from envgym_environments.code_repair.taskset import (
+    _part_path,
+    _write_yields,
+    build_tasks,
+    load_tasks,
+    load_yields,
+    write_tasks,
+)
 from typer.testing import CliRunner
 
 from envgym.registry import make_backend
@@ -128,9 +137,28 @@ def test_the_console_counts_and_shows_tasks_and_names_an_unknown_one(cache, monk
     assert "fail_to_pass: 1 tests" in shown
     assert "+right" not in shown
     assert "+right" in console.invoke(tasks_command, ["show", "small/1", "--gold"]).output
+    record = json.loads(console.invoke(tasks_command, ["show", "small/1", "--json"]).output)
+    assert (record["id"], "gold" in record["metadata"]) == ("small/1", False)
+    answered = json.loads(console.invoke(tasks_command, ["show", "small/1", "--json", "--gold"]).output)
+    assert answered == tasks[1].model_dump(mode="json")
     refused = console.invoke(tasks_command, ["show", "nothing"])
     assert refused.exit_code == 2
     assert "'nothing' is the end of 0 task ids" in " ".join(refused.output.replace("│", " ").split())
     unknown = console.invoke(tasks_command, ["build", "--package", "nothing"])
     assert unknown.exit_code == 2
     assert "toolz" in unknown.output
+
+
+def test_the_console_tells_a_build_as_json(cache, monkeypatch) -> None:
+    monkeypatch.setenv("ENVGYM_CACHE", str(cache))
+    path, chosen = cache / "tasks.jsonl", next(one for one in packages() if one.name == "toolz")
+    plan = Plan(per_package=3)
+    part = _part_path(chosen, plan, path)
+    write_tasks(some(cache, package="toolz"), part)  # a finished share of a build is taken over
+    _write_yields({"toolz": Yield({"names": Counter(valid=3, flaky=1)}, seconds=36.0)}, part)
+    arguments = ["build", "--per-package", "3", "--package", "toolz", "--json", "--backend", "local"]
+    told = CliRunner().invoke(tasks_command, arguments)
+    found = json.loads(told.stdout)
+    assert (found["file"], found["tasks"], found["failed"]) == (str(path), 3, {})
+    assert [(row["operator"], row["tried"], row["valid"]) for row in found["operators"]] == [("names", 4, 3)]
+    assert [(row["package"], row["per_hour"]) for row in found["packages"]] == [("toolz", 300)]
