@@ -3,6 +3,8 @@
 The blocks of a document run in order, python blocks in one interpreter and bash blocks in one shell, in an empty
 directory. A block that cannot run here as it stands says so in the comment above it:
 ``<!-- tested as: COMMAND ; because: REASON -->``; then that command runs instead, at the repository's root.
+Above a block that acts in a sandbox stands ``<!-- needs: a sandbox -->``: where no backend isolates, all but such
+blocks run, and the test is skipped with what `auto` says.
 """
 
 import os
@@ -14,10 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from envgym.errors import SandboxUnavailable
+from envgym.registry import make_backend
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(
-    r"(?:<!-- tested as: (?P<instead>.+?) ; because: (?P<reason>.+?) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)```",
+    r"(?:<!-- tested as: (?P<instead>.+?) ; because: (?P<reason>.+?) -->\n)?"
+    r"(?P<sandbox><!-- needs: a sandbox -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)```",
     re.S,
 )
 _SHOWN = {"text", "toml", "json"}  # examples of content, not code
@@ -28,16 +34,27 @@ class Block:
     kind: str
     code: str
     instead: str | None
+    sandbox: bool
 
 
 def blocks(document: Path) -> list[Block]:
     found = [
-        Block(match["kind"], match["code"], match["instead"]) for match in _BLOCK.finditer(document.read_text())
+        Block(match["kind"], match["code"], match["instead"], match["sandbox"] is not None)
+        for match in _BLOCK.finditer(document.read_text())
     ]
     assert all(block.kind in {"python", "bash", *_SHOWN} for block in found), (
         f"{document}: a block without a language"
     )
     return found
+
+
+def no_sandbox() -> str:
+    """Why no isolating sandbox works here; "" where one does."""
+    try:
+        make_backend("auto")
+    except SandboxUnavailable as error:
+        return str(error)
+    return ""
 
 
 def run(command: list[str], code: str, cwd: Path) -> None:
@@ -53,7 +70,9 @@ def run(command: list[str], code: str, cwd: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.slow
 def test_every_block_of_a_document_runs(document, tmp_path):
-    found = blocks(document)
+    every = blocks(document)
+    missing = no_sandbox() if any(block.sandbox for block in every) else ""
+    found = [block for block in every if not (missing and block.sandbox)]
     python = "\n".join(block.code for block in found if block.kind == "python" and block.instead is None)
     bash = "\n".join(block.code for block in found if block.kind == "bash" and block.instead is None)
     if python:
@@ -63,6 +82,8 @@ def test_every_block_of_a_document_runs(document, tmp_path):
     for block in found:
         if block.instead is not None:
             run(["bash", "-euo", "pipefail"], block.instead, ROOT)
+    if missing:
+        pytest.skip(missing)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
