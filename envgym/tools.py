@@ -16,7 +16,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError, create_model
 
 from envgym.messages import ParseError, ToolCall, ToolSpec
 
-__all__ = ["check_call", "compact", "parse_call", "tool_spec"]
+__all__ = ["check_call", "compact", "parse_call", "read_json_call", "tool_spec"]
 
 
 def tool_spec(function: Callable[..., Any], *, name: str | None = None) -> ToolSpec:
@@ -70,16 +70,27 @@ def _words(text: str) -> list[str]:
     return words if word is None else [*words, "".join(word)]
 
 
+def read_json_call(text: str) -> ToolCall | ParseError:
+    """The call that a JSON text is, not checked against any spec; whatever else it is comes back as a ParseError.
+
+    Its arguments are an object, or a text that holds one, as chat APIs write them.
+    """
+    try:
+        raw = json.loads(text)
+        arguments = raw.get("arguments", {})
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+        return ToolCall(name=raw["name"], arguments=arguments)
+    # ValueError: no JSON, no call, an integer of thousands of digits; RecursionError: nesting as deep
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return ParseError(message=f"not a tool call: {type(error).__name__}: {error}"[:500], text=text)
+
+
 def parse_call(text: str, specs: Sequence[ToolSpec]) -> ToolCall | ParseError:
     """Read a call in either notation and check it against `specs`; a mistake comes back as a ParseError."""
     text = text.strip()
     if text.startswith("{"):
-        try:
-            raw = json.loads(text)
-            call = ToolCall(name=raw["name"], arguments=raw.get("arguments", {}))
-        except (json.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
-            return ParseError(message=f"not a tool call: {error}", text=text)
-        return check_call(call, specs)
+        call = read_json_call(text)
+        return call if isinstance(call, ParseError) else check_call(call, specs)
     try:
         words = _words(text)
     except ValueError as error:

@@ -1,13 +1,10 @@
 """From sampled text to an `Action`; what cannot be read comes back as data, not as an exception."""
 
-import json
 import re
 from collections.abc import Sequence
 
-from pydantic import ValidationError
-
 from envgym.messages import Action, Message, ParseError, ToolCall, ToolSpec
-from envgym.tools import check_call, parse_call
+from envgym.tools import parse_call, read_json_call
 
 __all__ = ["read_action", "read_calls"]
 
@@ -40,22 +37,8 @@ def read_calls(text: str, tools: Sequence[ToolSpec] = ()) -> tuple[ToolCall, ...
         blocks = [bare]
     calls = []
     for index, block in enumerate(blocks):
-        call = _read(block, tools)
+        call = parse_call(block, tools) if tools else read_json_call(block)
         if isinstance(call, ParseError):
             return call
         calls.append(call if len(blocks) == 1 else call.model_copy(update={"id": call.id or f"call-{index}"}))
     return tuple(calls)
-
-
-def _read(block: str, tools: Sequence[ToolSpec]) -> ToolCall | ParseError:
-    if tools and not block.startswith("{"):
-        return parse_call(block, tools)
-    try:
-        raw = json.loads(block)
-        arguments = raw.get("arguments", {})
-        # some models write their arguments as a JSON string, as chat APIs do
-        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-        call = ToolCall(name=raw["name"], arguments=arguments)
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError, ValidationError, RecursionError) as error:
-        return ParseError(message=f"not a tool call: {type(error).__name__}: {error}"[:500], text=block)
-    return check_call(call, tools) if tools else call

@@ -216,6 +216,8 @@ def test_compaction_fits_keeps_the_ends_and_never_reorders(conversation, room):
         ("<tool_call>{oops", [], True),
         ('{"name": 3}', [], True),
         ("[" * 5000, [], False),
+        ('{"a":' * 5000, [], True),
+        ('{"name": "look", "arguments": {"cell": ' + "9" * 5000 + "}}", [], True),
     ],
 )
 def test_texts_are_read_as_calls_words_or_errors(text, calls, wrong):
