@@ -1,18 +1,33 @@
 """What one recorded step costs in process: typed step, tokens, episode; the bar is 10 microseconds.
 
 The game is nearly free, so what is measured is ours: act, step, deadlines, fault boundaries, the typed turn with 24
-prompt and 8 sampled tokens, the finished and checked episode. In the same run: the same loop in bare Python that
-records nothing, and a Gymnasium environment's step that records nothing. Nothing here waits, so processor time is
-measured: other processes on the machine change it little.
+prompt and 8 sampled tokens, the finished and checked episode; and the same game as `registry.make` gives it, in
+`Replaying`. In the same run: the same loop in bare Python that records nothing, and a Gymnasium environment's step
+that records nothing. Nothing here waits, so processor time is measured: other processes on the machine change it
+little.
 """
 
 import asyncio
 import time
+from functools import partial
 
 import gymnasium
 from _harness import Row, finish, median_of, options
 
-from envgym import Action, Completion, Job, Message, Reply, Rollout, Step, StopReason, Task, VersionRun, stream
+from envgym import (
+    Action,
+    Completion,
+    Job,
+    Message,
+    Replaying,
+    Reply,
+    Rollout,
+    Step,
+    StopReason,
+    Task,
+    VersionRun,
+    stream,
+)
 
 TURNS, PROMPT, SAMPLED = 10, 24, 8
 BAR_US = 10.0
@@ -71,11 +86,11 @@ class GymGame(gymnasium.Env):
         return 1, 0.0, self.turn == TURNS, False, {}
 
 
-def ours(episodes):
+def ours(episodes, env=Game):
     rollout = Rollout()
 
     async def make():
-        return Game()
+        return env()
 
     async def run():
         jobs = (Job(make, lambda env: Speaker(), "count", n, str(n), rollout) for n in range(episodes))
@@ -120,9 +135,11 @@ def main(arguments=None):
     repeats, episodes = (1, 200) if given.quick else (9, 2000)
     recorded = median_of(repeats, lambda: ours(episodes))
     loop, step = median_of(repeats, lambda: bare(episodes)), median_of(repeats, lambda: gym(episodes))
+    replaying = median_of(repeats, lambda: ours(episodes, partial(Replaying, Game)))
     rows = [
         Row("recorded step", recorded, loop, "bare typed loop, unrecorded", "us", BAR_US, absolute=True),
         Row("recorded step", recorded, step, "Gymnasium step, unrecorded", "us"),
+        Row("recorded step, in Replaying", replaying, loop, "bare typed loop, unrecorded", "us"),
     ]
     finish("rollout_step", rows, given, turns=TURNS, prompt_tokens=PROMPT, sampled_tokens=SAMPLED)
 

@@ -29,6 +29,7 @@ __all__ = [
     "Snapshot",
     "Step",
     "StopReason",
+    "as_env",
     "observation_digest",
 ]
 
@@ -194,7 +195,11 @@ class Playable(Protocol):
     """The least an environment must have."""
 
     task: Task
-    tools: tuple[ToolSpec, ...]
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """What actions may call; empty where actions are plain text."""
+        ...
 
     async def reset(self, *, seed: int) -> Step:
         """A fresh state and its first observation."""
@@ -252,25 +257,35 @@ class Env(Protocol):
 class Replaying:
     """An `Env` over a `Playable`: snapshots are the recorded actions, forks play them again.
 
-    `make` builds one more independent `Playable` of the same task. A replayed step whose
-    `observation_digest` differs from the recorded one raises ReplayDiverged (the environment is not
-    deterministic).
+    `make` builds one more independent `Playable` of the same task; `first`, when given, is played before any
+    is made. A replayed step whose `observation_digest` differs from the recorded one raises ReplayDiverged (the
+    environment is not deterministic).
     """
 
-    def __init__(self, make: Callable[[], Playable]) -> None:
+    def __init__(self, make: Callable[[], Playable], first: Playable | None = None) -> None:
         self._make = make
-        self._inner = make()
+        self._inner = make() if first is None else first
         self.task = self._inner.task
-        self.tools = self._inner.tools
         self._seed: int | None = None
         self._actions: list[Action] = []
         self._digests: list[str] = []
+        self._undigested: list[Step] = []  # a digest costs as much as a recorded step, and few steps need theirs
         self._last: Step | None = None
 
     @property
     def inner(self) -> Playable:
         """The environment being recorded."""
         return self._inner
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """What actions may call."""
+        return self._inner.tools
+
+    @property
+    def grader(self) -> Any:
+        """The environment's own grader, or None."""
+        return getattr(self._inner, "grader", None)
 
     async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
         """A fresh state, or the state of `start` reached by replay. Raises ReplayDiverged."""
@@ -283,7 +298,7 @@ class Replaying:
             return await self._replay(start)
         self._seed, self._actions, self._digests = seed, [], []
         self._last = await self._inner.reset(seed=seed)
-        self._digests.append(observation_digest(self._last))
+        self._undigested = [self._last]
         return self._last
 
     async def step(self, action: Action) -> Step:
@@ -294,7 +309,7 @@ class Replaying:
             raise RuntimeError(f"step after the end ({self._last.stop}) in task {self.task.id!r}: call reset first")
         self._last = await self._inner.step(action)
         self._actions.append(action)
-        self._digests.append(observation_digest(self._last))
+        self._undigested.append(self._last)
         return self._last
 
     async def snapshot(self) -> Snapshot:
@@ -306,7 +321,7 @@ class Replaying:
             task_id=self.task.id,
             seed=self._seed,
             actions=tuple(self._actions),
-            digests=tuple(self._digests),
+            digests=tuple(self._known_digests()),
         )
 
     async def release(self, snapshot: Snapshot) -> None:
@@ -334,10 +349,21 @@ class Replaying:
             self._check(start, index + 1)
         return step
 
+    def _known_digests(self) -> list[str]:
+        self._digests += map(observation_digest, self._undigested)
+        self._undigested.clear()
+        return self._digests
+
     def _check(self, start: Snapshot, index: int) -> None:
-        if self._digests[index] != start.digests[index]:
+        found = self._known_digests()[index]
+        if found != start.digests[index]:
             raise ReplayDiverged(
                 f"replay of task {self.task.id!r} diverged at step {index} of {len(start.actions)} "
-                f"(digest {self._digests[index]} instead of {start.digests[index]}): the environment does not "
+                f"(digest {found} instead of {start.digests[index]}): the environment does not "
                 "honour its seed or observes something that the world cannot repeat"
             )
+
+
+def as_env(made: Env | Playable, again: Callable[[], Any]) -> Env:
+    """`made` itself if it is an `Env`; a `Playable` in a `Replaying`, which gets more of its kind from `again`."""
+    return made if isinstance(made, Env) else Replaying(again, first=made)

@@ -291,6 +291,39 @@ def test_replaying_restores_by_playing_again_and_notices_a_difference() -> None:
     asyncio.run(main())
 
 
+class Seen(dict[str, float]):
+    """Channels that count how often they were read."""
+
+    reads = 0
+
+    def items(self) -> Any:
+        self.reads += 1
+        return super().items()
+
+
+def test_a_step_is_digested_when_a_snapshot_needs_it_and_once() -> None:
+    class Reading(MemoryEnv):
+        seen = Seen(a=1.0)
+
+        async def step(self, action: Action) -> Step:
+            return replace(await super().step(action), channels=self.seen)
+
+    async def main() -> None:
+        env = Replaying(Reading)
+        await env.reset(seed=1)
+        for _ in range(3):
+            await env.step(NOTE)
+        assert Reading.seen.reads == 0
+        first, second = await env.snapshot(), await env.snapshot()
+        assert Reading.seen.reads == 3
+        assert first == second
+        assert len(first.digests) == 4
+        await env.reset(seed=2)
+        assert len((await env.snapshot()).digests) == 1
+
+    asyncio.run(main())
+
+
 # episodes
 
 
