@@ -10,10 +10,10 @@ import pickle
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from envgym.env import Env, Playable, Snapshot, Step, observation_digest
-from envgym.errors import EnvgymError, EnvironmentFailure, ReplayDiverged, SandboxDied
+from envgym.env import Env, Playable, Snapshot, Step
+from envgym.errors import EnvgymError, EnvironmentFailure, SandboxDied
 from envgym.isolate_child import error_from_json
 from envgym.isolate_process import Process
 from envgym.messages import Action, ToolSpec
@@ -36,13 +36,13 @@ class Isolated:
         make: makes the environment there; picklable (a module-level function, a class, or a partial of one). If
             it takes ``stack``, an AsyncExitStack that is closed after the environment (for a backend).
         task: the task it will have.
-        snapshots: "inner" asks the environment for its snapshots (they must be plain data that another process
-            can use); "replay" records the actions here and plays them again.
         memory_bytes: bound of the process's private memory (RLIMIT_DATA), None for no bound.
 
     Nothing is started before the first use. `start` does it without blocking the event loop; reading `tools`
     first blocks until the process has said what they are. The process ends when this one does, kill -9
-    included: a small guardian in its group waits for that.
+    included: a small guardian in its group waits for that. Snapshots are the environment's own; where they are no
+    data that another process can use (those of a sandbox are not), ``Replaying(partial(Isolated, make, task))``
+    plays the actions again instead.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class Isolated:
         make: Callable[..., Env | Playable | Awaitable[Env | Playable]],
         task: Task,
         *,
-        snapshots: Literal["inner", "replay"] = "inner",
         memory_bytes: int | None = None,
     ) -> None:
         try:
@@ -61,13 +60,11 @@ class Isolated:
                 f"one), not {make!r}: {error}"
             ) from error
         self.task = task
-        self._make, self._snapshots, self._memory_bytes = make, snapshots, memory_bytes
+        self._make, self._memory_bytes = make, memory_bytes
         self._process: Process | None = None
         self._hello: dict[str, Any] | None = None
         self._closed = False
-        self._seed: int | None = None
-        self._actions: list[Action] = []
-        self._digests: list[str] = []
+        self._calling = asyncio.Lock()  # forks that start together ask the same process for its snapshot
 
     @cached_property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -122,6 +119,10 @@ class Isolated:
         self._hello = hello
 
     async def _call(self, name: str, **arguments: Any) -> Any:
+        async with self._calling:
+            return await self._alone(name, **arguments)
+
+    async def _alone(self, name: str, **arguments: Any) -> Any:
         await self.start()
         process = self._spawned()
         try:
@@ -146,61 +147,34 @@ class Isolated:
 
     async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
         """A fresh state, or the state of `start`."""
-        if start is not None and start.restore == "replay":
-            return await self._replay(start)
-        step = await self._step_of("reset", seed=seed, start=snapshot_to_json(start))
-        self._seed, self._actions, self._digests = seed, [], [observation_digest(step)]
-        return step
+        return await self._step_of("reset", seed=seed, start=snapshot_to_json(start))
 
     async def step(self, action: Action) -> Step:
         """Apply an action."""
-        step = await self._step_of("step", action=action_to_json(action))
-        self._actions.append(action)
-        self._digests.append(observation_digest(step))
-        return step
-
-    async def _replay(self, start: Snapshot) -> Step:
-        if start.task_id != self.task.id:
-            raise ValueError(f"cannot start task {self.task.id!r} from a snapshot of task {start.task_id!r}")
-        step = await self.reset(seed=start.seed)
-        for action in (*start.actions, None):
-            index = len(self._actions)
-            if self._digests[index] != start.digests[index]:
-                raise ReplayDiverged(f"replay of task {self.task.id!r} diverged at step {index}")
-            if action is not None:
-                step = await self.step(action)
-        return step
+        return await self._step_of("step", action=action_to_json(action))
 
     async def snapshot(self) -> Snapshot:
-        """A handle that another process can use: the environment's own, or the actions so far."""
-        if self._snapshots == "inner":
-            found = snapshot_from_json(await self._call("snapshot"))
-            assert found is not None
-            return found
-        if self._seed is None:
-            raise RuntimeError(f"snapshot before reset in task {self.task.id!r}: there is no state yet")
-        return Snapshot(
-            restore="replay",
-            task_id=self.task.id,
-            seed=self._seed,
-            actions=tuple(self._actions),
-            digests=tuple(self._digests),
-        )
+        """The environment's own."""
+        found = snapshot_from_json(await self._call("snapshot"))
+        assert found is not None
+        return found
 
     async def release(self, snapshot: Snapshot) -> None:
-        """Give a snapshot back; a replay owns nothing."""
-        if self._snapshots == "inner" and self._process is not None:
+        """Give a snapshot back; what a process that ended held is gone with it."""
+        if self._process is not None and self._process.alive:
             await self._call("release", snapshot=snapshot_to_json(snapshot))
 
     async def fork(self) -> "Isolated":
         """An environment in one more process, brought to the same state."""
         snapshot = await self.snapshot()
-        other = Isolated(self._make, self.task, snapshots=self._snapshots, memory_bytes=self._memory_bytes)
+        other = Isolated(self._make, self.task, memory_bytes=self._memory_bytes)
         try:
             await other.reset(seed=snapshot.seed, start=snapshot)
         except BaseException:
             await other.close()
             raise
+        finally:
+            await self.release(snapshot)
         return other
 
     async def close(self) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from envgym import errors
-from envgym.env import Env, Replaying
+from envgym.env import Env, as_env
 from envgym.errors import Boundary, DeadlineExceeded, EnvgymError, EnvironmentFailure, SandboxDied
 from envgym.wire import action_from_json, dumps, snapshot_from_json, snapshot_to_json, step_to_json
 
@@ -182,12 +182,7 @@ async def _make(pickled: bytes, stack: contextlib.AsyncExitStack) -> Env:
         return make(stack=stack) if takes_stack else make()
 
     made = once()
-    if inspect.isawaitable(made):
-        made = await made
-    if isinstance(made, Env):
-        return made
-    first = [made]
-    return Replaying(lambda: first.pop() if first else once())
+    return as_env(await made if inspect.isawaitable(made) else made, once)
 
 
 def _grader(env: Env) -> dict[str, str] | None:

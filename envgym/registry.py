@@ -13,7 +13,7 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
-from envgym.env import Env, Playable, Replaying
+from envgym.env import Env, Playable, Replaying, as_env
 from envgym.errors import SandboxUnavailable
 from envgym.gymnasium_plugin import announce, gymnasium_id
 from envgym.isolate import Isolated
@@ -21,7 +21,7 @@ from envgym.sandbox import BackendReport, SandboxBackend
 from envgym.task import Task, TaskSet
 
 __all__ = [
-    "AUTO_ORDER", "EnvSpec", "Group", "find", "gymnasium_id", "make", "make_backend", "names", "register",
+    "AUTO_ORDER", "EnvSpec", "Group", "find", "gymnasium_id", "hint", "make", "make_backend", "names", "register",
     "reports", "spec", "unregister",
 ]  # fmt: skip
 
@@ -138,17 +138,17 @@ def make(
                 "`async with make_backend('auto') as backend`"
             )
         chosen["backend"] = backend
+    if isolate not in (None, "process"):
+        raise ValueError(
+            f"isolate is {isolate!r}; it must be 'process', or None for an environment in this process"
+        )
     if isolate is not None:
         return _isolated(name, task, backend, options)
-    made = found.make(task, **chosen)
-    if isinstance(made, Env):
-        return made
-    playable_task = task
-    first: list[Playable] = [made]
-    return Replaying(lambda: first.pop() if first else _playable(found, playable_task, chosen))
+    again = partial(found.make, task, **chosen)
+    return as_env(again(), again)
 
 
-def _isolated(name: str | EnvSpec, task: Task, backend: SandboxBackend | None, options: dict[str, Any]) -> Isolated:
+def _isolated(name: str | EnvSpec, task: Task, backend: SandboxBackend | None, options: dict[str, Any]) -> Env:
     # the name where it is an entry point: what it names need then not be picklable
     known = (
         name
@@ -156,7 +156,9 @@ def _isolated(name: str | EnvSpec, task: Task, backend: SandboxBackend | None, o
         else (spec(name) if isinstance(name, str) else name)
     )
     make_there = partial(_make_there, known, task, None if backend is None else backend.name, options)
-    return Isolated(make_there, task, snapshots="inner" if backend is None else "replay")
+    made = partial(Isolated, make_there, task)
+    # a snapshot of a sandbox belongs to the backend of its own process: no other could restore it
+    return made() if backend is None else Replaying(made)
 
 
 async def _make_there(
@@ -166,13 +168,6 @@ async def _make_there(
     if backend is None:
         return make(name, task, **options)
     return make(name, task, backend=await stack.enter_async_context(make_backend(backend)), **options)
-
-
-def _playable(found: EnvSpec, task: Task, options: dict[str, Any]) -> Playable:
-    made = found.make(task, **options)
-    if isinstance(made, Env):
-        raise TypeError(f"environment {found.name!r} made a Playable first and an Env now; it must be consistent")
-    return made
 
 
 def reports() -> list[BackendReport]:

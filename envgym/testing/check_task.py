@@ -6,9 +6,10 @@ scores none. How an environment behaves is `check_env`'s business.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
-from envgym.env import THE_AGENT, Env, Playable, Replaying
+from envgym.env import THE_AGENT, Env, Playable, as_env
 from envgym.episode import Episode
 from envgym.limits import Limits
 from envgym.policy import AgentFactory
@@ -96,10 +97,7 @@ async def _play(
     async def make_env() -> Env:
         made = make(task)
         made = await made if isinstance(made, Awaitable) else made
-        if isinstance(made, Env):
-            return made
-        first = [made]
-        return Replaying(lambda: first.pop() if first else make(task))
+        return as_env(made, partial(make, task))
 
     job = Job(
         make_env=make_env,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from envgym.env import Env, Playable, Replaying, Snapshot, Step, observation_digest
+from envgym.env import Env, Playable, Snapshot, Step, as_env, observation_digest
 from envgym.messages import Action, Message, ToolSpec
 from envgym.testing.actions import action_of
 from envgym.wire import dumps, step_from_json, step_to_json
@@ -60,11 +60,8 @@ class Kit:
         """A fresh environment, a Playable wrapped."""
         made = self.make_env()
         found = await made if inspect.isawaitable(made) else made
-        if isinstance(found, Env):
-            return found
         require(isinstance(found, Playable), "make() gives an Env, or a Playable with reset, step and close", found)
-        first: list[Any] = [found]
-        return Replaying(lambda: first.pop() if first else self.make_env())  # type: ignore[arg-type,return-value]
+        return as_env(found, self.make_env)
 
     async def call(self, coroutine: Any, what: str) -> Any:
         """Await within the deadline."""

@@ -19,7 +19,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env as check_env_of_gymnasium
 
 from envgym.as_gymnasium import AsGymnasium
-from envgym.env import Env, Snapshot, Step
+from envgym.env import Env, Replaying, Snapshot, Step
 from envgym.episode import Episode
 from envgym.errors import SandboxDied
 from envgym.isolate import Isolated
@@ -217,7 +217,7 @@ def test_blocking_code_over_a_real_sandbox_is_killed_and_its_sandbox_with_it(sta
         before = Census.take(lambda: leftovers(state))
 
         async def make(number: int) -> Env:
-            return await Isolated(partial(isolated_shell, number, str(state)), TASK, snapshots="replay").start()
+            return Replaying(partial(Isolated, partial(isolated_shell, number, str(state)), TASK))
 
         stepping = stream(jobs(make, 24, Limits(turns=6, step_s=4)), concurrency=3)
         episodes = [episode async for episode in stepping]

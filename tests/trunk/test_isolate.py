@@ -16,7 +16,7 @@ import pytest
 from pydantic import JsonValue
 
 from envgym import registry
-from envgym.env import Env, Step
+from envgym.env import Env, Replaying, Snapshot, Step
 from envgym.errors import Boundary, DeadlineExceeded, EnvironmentFailure, SandboxDied
 from envgym.isolate import Isolated
 from envgym.messages import Action
@@ -58,16 +58,46 @@ def test_it_is_an_env_like_any_other() -> None:
 
 def test_snapshots_and_forks_by_replay_reach_the_same_state() -> None:
     async def play() -> None:
-        async with isolated(snapshots="replay") as env:
+        async with isolated() as inner:
+            env = Replaying(partial(Isolated, MemoryEnv, TASK), first=inner)
             await env.reset(seed=3)
             await env.step(Action.call("note", text="one"))
             fork = await env.fork()
             try:
-                assert fork.pid != env.pid
+                assert fork.inner is not inner
                 assert (await fork.step(Action.call("note", text="two"))).text == "noted: one | two"
             finally:
                 await fork.close()
             assert (await env.step(Action.call("note", text="three"))).text == "noted: one | three"
+            assert (await env.snapshot()).restore == "replay"
+
+    asyncio.run(play())
+
+
+class Kept(MemoryEnv):
+    """Says how many of its snapshots are not released yet."""
+
+    held = 0
+
+    async def snapshot(self) -> Snapshot:
+        self.held += 1
+        return await super().snapshot()
+
+    async def release(self, snapshot: Snapshot) -> None:
+        self.held -= 1
+
+    async def step(self, action: Action) -> Step:
+        return Step(state_key=str(self.held))
+
+
+def test_forks_may_start_together_and_release_what_they_started_from() -> None:
+    async def play() -> None:
+        async with isolated(Kept) as env:
+            await env.reset(seed=3)
+            for fork in await asyncio.gather(env.fork(), env.fork()):
+                assert (await fork.step(Action.say("x"))).state_key == "0"
+                await fork.close()
+            assert (await env.step(Action.say("x"))).state_key == "0"
 
     asyncio.run(play())
 
@@ -77,6 +107,8 @@ def test_the_registry_makes_it_by_name_and_by_spec() -> None:
         registry.register("environments", "memory", MEMORY)
         try:
             env = registry.make("memory", 1, isolate="process")
+            with pytest.raises(ValueError, match="isolate is 'proces'; it must be 'process'"):
+                registry.make("memory", 1, isolate="proces")  # type: ignore[arg-type]
         finally:
             registry.unregister("environments", "memory")
         assert isinstance(env, Isolated)
