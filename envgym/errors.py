@@ -150,14 +150,15 @@ class boundary:  # reads as a statement: ``with boundary(...)``
     """Attribute whatever escapes the block to `party`.
 
     An `EnvgymError` passes unchanged (it already knows whose fault it is); any other `Exception` becomes
-    the error class of `party`, chained, with `what` in its message. Cancellation passes through. It is a class
-    and not a generator because every recorded step enters two of them.
+    the error class of `party`, chained, with `what` in its message. Cancellation passes through, and so do the
+    classes in `passing`. It is a class and not a generator because every recorded step enters two of them.
     """
 
-    __slots__ = ("_party", "_what")
+    __slots__ = ("_party", "_passing", "_what")
 
-    def __init__(self, party: Boundary, what: str) -> None:
+    def __init__(self, party: Boundary, what: str, *, passing: tuple[type[Exception], ...] = ()) -> None:
         self._party, self._what = party, what
+        self._passing: tuple[type[Exception], ...] = (EnvgymError, *passing)
 
     def __enter__(self) -> None:
         return
@@ -165,6 +166,6 @@ class boundary:  # reads as a statement: ``with boundary(...)``
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None or isinstance(error, EnvgymError) or not isinstance(error, Exception):
+        if error is None or isinstance(error, self._passing) or not isinstance(error, Exception):
             return
         raise _WRAP[self._party](f"{self._what}: {type(error).__name__}: {error}") from error

@@ -9,6 +9,7 @@ import time
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from envgym.env import THE_AGENT, Env, Grade, Snapshot, Step, StopReason
@@ -23,6 +24,9 @@ T = TypeVar("T")
 
 _ACTING, _STEPPING = boundary(Boundary.AGENT, "act"), boundary(Boundary.ENVIRONMENT, "step")
 """Boundaries hold no state: every turn of every episode enters these two."""
+
+_MISTAKES = (TypeError, ValueError, LookupError, AttributeError, NameError, ImportError, NotImplementedError)
+"""What a factory raises when the program is wrong: every episode would meet it again."""
 
 
 @types.coroutine
@@ -86,7 +90,8 @@ async def deadline(coroutine: Coroutine[Any, Any, T], limit_s: float, what: str,
 class Rollout:
     """How episodes are played, apart from who plays what: limits, snapshots, where turns go as they happen.
 
-    snapshot_every: keep a snapshot before every n-th turn (0: never); the caller releases them.
+    snapshot_every: keep a snapshot before every n-th turn (0: never). Who gets the turn, in its episode or by
+        `on_turn`, releases it; what nobody gets (a turn that failed, a try that is played again) is released here.
     on_turn: called with (episode id, turn index, turn) as soon as a turn is complete (a write-ahead hook).
     """
 
@@ -99,12 +104,15 @@ class Rollout:
 class _Play:
     """One episode in progress: what has happened so far, and in which call we are."""
 
-    __slots__ = ("agents", "env", "episode_id", "rollout", "root", "started", "tokens", "turns", "where")
+    __slots__ = (
+        "agents", "env", "episode_id", "rollout", "root", "started", "tokens", "turns", "unclaimed", "where",
+    )  # fmt: skip
 
     def __init__(self, env: Env, agents: dict[str, Agent], rollout: Rollout, episode_id: str) -> None:
         self.env, self.agents, self.rollout, self.episode_id = env, agents, rollout, episode_id
         self.root = Step()
         self.turns: list[Turn] = []
+        self.unclaimed: list[Snapshot] = []
         self.where = "reset"
         self.tokens = 0
         self.started = time.perf_counter()
@@ -133,6 +141,7 @@ class _Play:
             step = answer
             turn = Turn.of(actor, reply, step, snapshot)
             turns.append(turn)
+            self.unclaimed.clear()
             if limits.tokens is not None:
                 self.tokens += len(turn.prompt_ids) + len(turn.sampled_ids)
             if on_turn is not None:
@@ -160,7 +169,11 @@ class _Play:
     async def _snapshot(self) -> Snapshot:
         self.where = "snapshot"
         with boundary(Boundary.ENVIRONMENT, "snapshot"):
-            return await deadline(self.env.snapshot(), self.rollout.limits.step_s, "snapshot", Boundary.ENVIRONMENT)
+            snapshot = await deadline(
+                self.env.snapshot(), self.rollout.limits.step_s, "snapshot", Boundary.ENVIRONMENT
+            )
+        self.unclaimed.append(snapshot)
+        return snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +204,12 @@ async def play(env: Env, agents: dict[str, Agent], *, origin: Origin, rollout: R
         stop = await state.run(step)
     except EnvgymError as error:
         failure = Failure.of(error, where=state.where, turn=len(state.turns))
+    except BaseException:
+        if rollout.on_turn is None:  # no episode comes of it, and nobody was told of its turns
+            state.unclaimed += _snapshots(state.turns)
+        raise
+    finally:
+        await _release(env, state.unclaimed, rollout.limits)
     turns = tuple(state.turns)
     return Episode(
         id=origin.episode_id,
@@ -214,21 +233,49 @@ async def branch(
 
     `at.step` is the step they are at and `at.parent` the fork point; the continuations' ids are
     ``<at.episode_id>/<n>``. Environment and agent are forked together, so the continuations share the whole
-    history and differ only in what is drawn from their seeds.
+    history and differ only in what is drawn from their seeds. A fork that fails is an episode with that failure
+    (where: "fork"); `Limits.reset_s` bounds it, as it bounds a start from a snapshot.
     """
     if at.step is None or at.parent is None:
         raise ValueError("branch needs at.step (where the environment is now) and at.parent (the fork point)")
 
     async def one(index: int, seed: int) -> Episode:
-        forked_env = await env.fork()
-        forked_agent = agent.fork(seed=seed)
+        origin, started = replace(at, episode_id=f"{at.episode_id}/{index}", seed=seed), time.perf_counter()
+        forked_env: Env | None = None
+        forked_agent: Agent | None = None
         try:
-            origin = replace(at, episode_id=f"{at.episode_id}/{index}", seed=seed)
+            try:
+                with boundary(Boundary.ENVIRONMENT, "fork"):
+                    fork = env.fork()
+                    forked_env = await deadline(fork, rollout.limits.reset_s, "fork", Boundary.ENVIRONMENT)
+                with boundary(Boundary.AGENT, "fork"):
+                    forked_agent = agent.fork(seed=seed)
+            except EnvgymError as error:
+                return _unplayed(env.task.id, origin, rollout, Failure.of(error, where="fork", turn=0), started)
             return await play(forked_env, {forked_agent.name: forked_agent}, origin=origin, rollout=rollout)
         finally:
             await _close(forked_env, forked_agent, rollout.limits.close_s)
 
-    return tuple(await asyncio.gather(*(one(index, seed) for index, seed in enumerate(seeds))))
+    playing = [asyncio.create_task(one(index, seed)) for index, seed in enumerate(seeds)]
+    try:
+        return tuple(await asyncio.gather(*playing))
+    finally:
+        await _end(playing)
+
+
+def _unplayed(task_id: str, origin: Origin, rollout: Rollout, failure: Failure, started: float) -> Episode:
+    """The episode of a world or an agent that could not be had."""
+    return Episode(
+        id=origin.episode_id,
+        task_id=task_id,
+        root=origin.step or Step(),
+        turns=(),
+        seed=origin.seed,
+        failure=failure,
+        parent=origin.parent,
+        provenance=rollout.provenance,
+        wall_s=time.perf_counter() - started,
+    )
 
 
 def _own_grade(env: Env, turns: tuple[Turn, ...]) -> tuple[Grade, ...]:
@@ -243,8 +290,9 @@ def _own_grade(env: Env, turns: tuple[Turn, ...]) -> tuple[Grade, ...]:
 class Job:
     """One episode to be played: how to make its environment and agents, and its seeds.
 
-    Both factories are called when the job starts, not before; what they raise is the programmer's fault and
-    ends the run, except EnvgymError, which is recorded on the episode.
+    Both factories are called when the job starts, not before. What they raise is recorded on the episode (where:
+    "make"), except what says that the program is wrong (TypeError, ValueError, LookupError, AttributeError,
+    NameError, ImportError, NotImplementedError): that ends the run.
     """
 
     make_env: Callable[[], Awaitable[Env]]
@@ -262,48 +310,71 @@ async def run_episode(job: Job) -> Episode:
 
     A close that fails or hangs is a failure of a finished episode only in the log: the episode stands.
     """
-    started = time.perf_counter()
-    try:
-        with boundary(Boundary.INFRASTRUCTURE, f"making the environment of task {job.task_id!r}"):
-            env = await deadline(
-                _as_coroutine(job.make_env()), job.rollout.limits.reset_s, "make", Boundary.INFRASTRUCTURE
-            )
-    except EnvgymError as error:
-        return Episode(
-            id=job.episode_id,
-            task_id=job.task_id,
-            root=Step(),
-            turns=(),
-            seed=job.seed,
-            failure=Failure.of(error, where="make", turn=0),
-            provenance=job.rollout.provenance,
-            wall_s=time.perf_counter() - started,
-        )
+    return await _attempt(job, last=True)
+
+
+async def _attempt(job: Job, *, last: bool) -> Episode:
+    """One try of a job; the snapshots of a failed one that is not the last are released."""
+    limits, started = job.rollout.limits, time.perf_counter()
+    origin = Origin(job.episode_id, job.seed, start=job.start)
+    env: Env | None = None
     agent: Agent | None = None
     try:
-        agent = job.make_agent(env)
-        origin = Origin(job.episode_id, job.seed, start=job.start)
-        return await play(env, {job.actor: agent}, origin=origin, rollout=job.rollout)
+        try:
+            what = f"making the environment of task {job.task_id!r}"
+            with boundary(Boundary.INFRASTRUCTURE, what, passing=_MISTAKES):
+                made = _as_coroutine(job.make_env())
+                env = await deadline(made, limits.reset_s, "make", Boundary.INFRASTRUCTURE)
+            with boundary(Boundary.AGENT, f"making the agent of task {job.task_id!r}", passing=_MISTAKES):
+                agent = job.make_agent(env)
+        except EnvgymError as error:
+            return _unplayed(job.task_id, origin, job.rollout, Failure.of(error, where="make", turn=0), started)
+        episode = await play(env, {job.actor: agent}, origin=origin, rollout=job.rollout)
+        if episode.failure is not None and not last:
+            await _release(env, _snapshots(episode.turns), limits)
+        return episode
     finally:
-        await _close(env, agent, job.rollout.limits.close_s)
+        await _close(env, agent, limits.close_s)
 
 
 async def _as_coroutine(awaitable: Awaitable[T]) -> T:
     return await awaitable
 
 
-async def _close(env: Env, agent: Agent | None, limit_s: float) -> None:
-    """Close both; the deadline bounds a close that hangs, and one failing close does not skip the other."""
+async def _close(env: Env | None, agent: Agent | None, limit_s: float) -> None:
+    """Close both; one failing close does not skip the other."""
     for closing in (agent, env):
-        if closing is None:
-            continue
-        try:
-            with boundary(Boundary.INFRASTRUCTURE, "close"):
-                await deadline(closing.close(), limit_s, "close", Boundary.INFRASTRUCTURE)
-        except EnvgymError as error:
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": f"closing {type(closing).__name__} failed: {error}", "exception": error}
-            )
+        if closing is not None:
+            await _clean_up(closing.close, limit_s, "close", f"closing {type(closing).__name__}")
+
+
+def _snapshots(turns: Iterable[Turn]) -> list[Snapshot]:
+    return [turn.snapshot for turn in turns if turn.snapshot is not None]
+
+
+async def _release(env: Env, snapshots: Iterable[Snapshot], limits: Limits) -> None:
+    for one in snapshots:
+        doing = f"releasing a snapshot of {type(env).__name__}"
+        await _clean_up(partial(env.release, one), limits.close_s, "release", doing)
+
+
+async def _clean_up(call: Callable[[], Coroutine[Any, Any, None]], limit_s: float, what: str, doing: str) -> None:
+    """Call within a deadline, which bounds one that hangs; a failure is told to the event loop's handler."""
+    try:
+        with boundary(Boundary.INFRASTRUCTURE, what):
+            await deadline(call(), limit_s, what, Boundary.INFRASTRUCTURE)
+    except EnvgymError as error:
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": f"{doing} failed: {error}", "exception": error}
+        )
+
+
+async def _end(tasks: Iterable[asyncio.Task[Episode]]) -> None:
+    """Cancel what still runs and wait for its clean-up."""
+    tasks = tuple(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def stream(jobs: Iterable[Job], *, concurrency: int, retries: int = 0) -> AsyncIterator[Episode]:
@@ -317,6 +388,7 @@ async def stream(jobs: Iterable[Job], *, concurrency: int, retries: int = 0) -> 
         raise ValueError(f"concurrency is {concurrency}; it must be at least 1")
     source = iter(jobs)
     running: set[asyncio.Task[Episode]] = set()
+    done: set[asyncio.Task[Episode]] = set()
     try:
         exhausted = False
         while True:
@@ -332,14 +404,12 @@ async def stream(jobs: Iterable[Job], *, concurrency: int, retries: int = 0) -> 
             for task in done:
                 yield task.result()
     finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await _end(running | done)  # several may have ended by the same mistake, and one of them is raised
 
 
 async def _run_with_retries(job: Job, retries: int) -> Episode:
-    episode = await run_episode(job)
+    episode = await _attempt(job, last=retries < 1)
     while episode.failure is not None and retries > 0:
         retries -= 1
-        episode = await run_episode(job)
+        episode = await _attempt(job, last=retries < 1)
     return episode

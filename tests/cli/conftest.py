@@ -58,6 +58,18 @@ def memory() -> Iterator[None]:
     unregister("agents", "player")
 
 
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """An environment whose world cannot be made."""
+
+    def make(task: object) -> Guess:
+        raise OSError(28, "No space left on device")
+
+    register("environments", "full-disk", replace(GUESS, name="full-disk", make=make))
+    yield
+    unregister("environments", "full-disk")
+
+
 class _Forgetful(Guess):
     """A world that ignores its past: a replay of it sees another observation."""
 

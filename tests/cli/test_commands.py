@@ -119,11 +119,17 @@ def test_rollout_refuses_to_repeat_ids_in_a_file(envgym, memory, tmp_path):
     assert "ids would repeat" in ran.err
 
 
-def test_failures_are_counted_in_a_table_and_all_failing_is_status_1(envgym, memory):
-    ran = envgym("rollout", "memory", "--agent", "player", "-n", "3", "--env-option", "no_such=1")
+def test_failures_are_counted_in_a_table_and_all_failing_is_status_1(envgym, memory, full_disk):
+    ran = envgym("rollout", "full-disk", "--agent", "player", "-n", "3")
     assert ran.code == 1
     assert "3 failed; they have no reward and are in no mean" in ran.out
-    assert "no_such" in ran.out
+    assert "No space left" in ran.out
+
+
+def test_an_option_that_the_environment_does_not_know_is_the_callers_mistake(envgym, memory):
+    ran = envgym("rollout", "memory", "--agent", "player", "-n", "3", "--env-option", "no_such=1")
+    assert ran.code == 2
+    assert "no_such" in ran.err
 
 
 def test_show_makes_control_characters_visible_and_cuts_the_middle():

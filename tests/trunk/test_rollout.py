@@ -5,14 +5,14 @@ import gc
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from envgym.env import Env, Snapshot, Step, StopReason
 from envgym.episode import Episode, ForkPoint, Group, Turn
-from envgym.errors import Boundary, InfrastructureFailure, SandboxDied
+from envgym.errors import AgentFailure, Boundary, EnvironmentFailure, InfrastructureFailure, SandboxDied
 from envgym.limits import Limits
 from envgym.messages import Action, Message
 from envgym.policy import Agent, Reply
@@ -71,6 +71,13 @@ def job(
 
 def faulty(faults: Faults) -> Callable[[], Env]:
     return lambda: FaultyEnv(Watched(), faults=faults, rng=np.random.default_rng(0))
+
+
+def raising(error: Exception) -> Callable[[], Any]:
+    def make() -> Any:
+        raise error
+
+    return make
 
 
 def run(one: Job) -> Episode:
@@ -183,12 +190,20 @@ def test_09_an_agent_that_hangs_meets_its_deadline() -> None:
 
 
 def test_10_an_environment_that_cannot_be_made_is_a_failure_of_the_infrastructure() -> None:
-    def unmakeable() -> Env:
-        raise OSError("no space left")
-
-    failure = run(job(make=unmakeable)).failure
+    failure = run(job(make=raising(OSError("no space left")))).failure
     assert failure is not None
     assert (failure.where, failure.boundary, failure.kind) == ("make", "infrastructure", "InfrastructureFailure")
+
+
+@pytest.mark.parametrize("error", [AgentFailure("no endpoint"), ConnectionRefusedError("no endpoint")])
+def test_10b_an_agent_that_cannot_be_made_is_the_agents_failure_and_its_environment_is_closed(
+    error: Exception,
+) -> None:
+    failure = run(job(lambda env: raising(error)())).failure
+    assert Watched.opened == Watched.closed == 1
+    assert failure is not None
+    assert (failure.where, failure.boundary, failure.kind) == ("make", "agent", "AgentFailure")
+    assert "no endpoint" in failure.message
 
 
 def test_11_a_programmers_fault_ends_the_run() -> None:
@@ -197,6 +212,9 @@ def test_11_a_programmers_fault_ends_the_run() -> None:
 
     with pytest.raises(TypeError, match="no such option"):
         run(job(nonsense))
+    for mistake in (TypeError, ValueError, KeyError, ImportError):
+        with pytest.raises(mistake):
+            run(job(make=raising(mistake("no such option"))))
 
     class Other(Watched):
         async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
@@ -439,3 +457,128 @@ def test_26_a_finished_episode_of_ten_turns_and_5000_tokens_keeps_at_most_60_kib
         tracemalloc.stop()
     assert all(episode.sampled_tokens == 2500 and len(episode.turns) == 10 for episode in kept)
     assert grown / len(kept) <= 60 << 10
+
+
+class Keeping(Watched):
+    """Counts snapshots that are not released; its second step fails, or hangs."""
+
+    held: ClassVar[list[Snapshot]] = []
+    hangs = False
+
+    async def snapshot(self) -> Snapshot:
+        self.held.append(await super().snapshot())
+        return self.held[-1]
+
+    async def release(self, snapshot: Snapshot) -> None:
+        self.held.remove(snapshot)
+
+    async def step(self, action: Action) -> Step:
+        if len(self.held) % 2 == 0:
+            if self.hangs:
+                await asyncio.Event().wait()
+            raise SandboxDied("gone")
+        return await super().step(action)
+
+
+def keeping(*, hangs: bool = False, **options: Any) -> Job:
+    Keeping.held.clear()
+    Keeping.hangs = hangs
+    one = job([NOTE, NOTE], make=Keeping, **options)
+    one.rollout.snapshot_every = 1
+    return one
+
+
+def test_27_the_snapshot_of_a_failed_turn_is_released_and_those_of_complete_turns_are_the_callers() -> None:
+    episode = run(keeping())
+    assert episode.failure is not None
+    assert [turn.snapshot for turn in episode.turns] == Keeping.held
+
+
+def test_28_a_try_that_is_played_again_keeps_no_snapshot() -> None:
+    (episode,) = asyncio.run(collect([keeping()], concurrency=1, retries=2))
+    assert [turn.snapshot for turn in episode.turns] == Keeping.held
+    assert len(Keeping.held) == 1
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_29_a_cancelled_episode_releases_the_snapshots_that_nobody_was_told_of(told: bool) -> None:
+    seen: list[Turn] = []
+
+    async def main() -> None:
+        one = keeping(hangs=True, step_s=60)
+        one.rollout.on_turn = (lambda name, index, turn: seen.append(turn)) if told else None
+        task = asyncio.create_task(run_episode(one))
+        while len(Keeping.held) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert Keeping.held == [turn.snapshot for turn in seen]
+        assert len(seen) == told
+
+    asyncio.run(main())
+
+
+class Forking(Watched):
+    """Its forks fail or hang, as told."""
+
+    error: Exception | None = None
+
+    async def fork(self) -> "Watched":
+        if self.error is None:
+            await asyncio.Event().wait()
+        assert self.error is not None
+        raise self.error
+
+
+async def branched(
+    env: Watched, agent: Agent, *, seeds: Sequence[int] = (1, 2), **limits: Any
+) -> Sequence[Episode]:
+    step = await env.reset(seed=2)
+    at = Origin("b", 0, parent=ForkPoint("e0", 0), step=step)
+    try:
+        return await branch(env, agent, at=at, seeds=seeds, rollout=Rollout(limits=Limits(**limits)))
+    finally:
+        await env.close()
+
+
+class Unforkable(ScriptedAgent):
+    def fork(self, *, seed: int) -> ScriptedAgent:
+        if seed == 1:
+            raise OSError("no more sessions")
+        return super().fork(seed=seed)
+
+
+def test_30_a_fork_that_fails_or_hangs_is_an_episode_with_a_typed_failure() -> None:
+    def failures(env: Watched, agent: Agent, **limits: Any) -> list[Any]:
+        found = asyncio.run(branched(env, agent, **limits))
+        assert all(one.root.text and one.parent == ForkPoint("e0", 0) for one in found)
+        return [one.failure and (one.failure.kind, one.failure.where, one.failure.boundary) for one in found]
+
+    broken = Forking()
+    broken.error = EnvironmentFailure("no")
+    script = ScriptedAgent([GIVE_UP])
+    assert failures(broken, script) == [("EnvironmentFailure", "fork", "environment")] * 2
+    assert failures(Forking(), script, reset_s=0.02) == [("DeadlineExceeded", "fork", "environment")] * 2
+    assert failures(Watched(), Unforkable([GIVE_UP])) == [("AgentFailure", "fork", "agent"), None]
+
+
+def test_31_what_ends_a_branch_ends_its_siblings_before_it_raises() -> None:
+    class Endless(Watched):
+        async def fork(self) -> "Watched":
+            return Endless()
+
+        async def step(self, action: Action) -> Step:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    class Named(ScriptedAgent):
+        def fork(self, *, seed: int) -> ScriptedAgent:
+            return ScriptedAgent([NOTE], name="other" if seed == 2 else "agent")
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="asks for actor 'agent'; agents given"):
+            await branched(Endless(), Named([]), step_s=60)
+        assert Endless.opened == Endless.closed == 3
+
+    asyncio.run(main())
