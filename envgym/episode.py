@@ -35,7 +35,8 @@ def _shared(versions: tuple[VersionRun, ...]) -> tuple[VersionRun, ...]:
 class ForkPoint:
     """Where an episode left its parent: after `turn` whole turns, and `token` sampled tokens of the next.
 
-    Turns are counted along the parent's whole path (`Group.path`), its ancestors' shared turns included.
+    Turns are counted along the parent's whole path (`Group.path`), its ancestors' shared turns included. A turn
+    that was left in its middle belongs to both: the fork stores it whole.
     """
 
     episode: str
@@ -134,8 +135,15 @@ class Episode:
             raise ValueError(
                 f"episode {self.id}: exactly one of stop ({self.stop}) and failure ({self.failure}) is set"
             )
-        if self.parent is None:
-            _check_prefix_rule(self.id, self.turns)
+        for index, turn in enumerate(self.turns):
+            if len(turn.sampled_ids) != len(turn.logprobs):
+                raise ValueError(
+                    f"episode {self.id}, turn {index}: {len(turn.sampled_ids)} sampled ids but "
+                    f"{len(turn.logprobs)} log-probs"
+                )
+        if self.parent is None:  # a fork's context is its parent's, which only its group knows
+            for _ in _contexts(self, _EMPTY):
+                pass
 
     def __repr__(self) -> str:
         end = self.stop or (self.failure and f"{self.failure.boundary} failure {self.failure.kind}")
@@ -164,35 +172,74 @@ class Episode:
         return sum(part.nbytes for turn in self.turns for part in turn._arrays())
 
 
-def _check_prefix_rule(episode_id: str, turns: Sequence[Turn]) -> None:
-    """Each turn's context must be the previous one plus what it added, or open a new segment at position 0."""
-    segment, length = 0, 0
-    for index, turn in enumerate(turns):
-        if len(turn.sampled_ids) != len(turn.logprobs):
-            raise ValueError(
-                f"episode {episode_id}, turn {index}: {len(turn.sampled_ids)} sampled ids but "
-                f"{len(turn.logprobs)} log-probs"
-            )
-        if not len(turn.sampled_ids) and not len(turn.prompt_ids):
-            continue
-        if turn.segment != segment:
+_EMPTY = (0, 0)
+"""Where a context begins: in segment 0, which holds no ids yet."""
+
+
+def _contexts(episode: Episode, before: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """The segment and its length after each turn of an episode that begins in the context `before`.
+
+    Each turn's context must be the previous one plus what it added, or open a new segment at position 0; raises
+    ValueError where one is not.
+    """
+    segment, length = before
+    for index, turn in enumerate(episode.turns):
+        added = len(turn.prompt_ids) + len(turn.sampled_ids)
+        if added and turn.segment != segment:
             if turn.segment < segment or turn.position != 0:
                 raise ValueError(
-                    f"episode {episode_id}, turn {index}: segment {turn.segment} at position {turn.position} "
+                    f"episode {episode.id}, turn {index}: segment {turn.segment} at position {turn.position} "
                     f"cannot follow segment {segment}; a new segment has a higher number and starts at position 0"
                 )
             segment, length = turn.segment, 0
-        if turn.position != length:
+        if added and turn.position != length:
             raise ValueError(
-                f"episode {episode_id}, turn {index}: its tokens start at position {turn.position} but the segment "
+                f"episode {episode.id}, turn {index}: its tokens start at position {turn.position} but the segment "
                 f"holds {length} ids; contexts are append-only within a segment"
             )
-        length += len(turn.prompt_ids) + len(turn.sampled_ids)
+        length += added
+        yield segment, length
+
+
+def _check_forks(episodes: Sequence[Episode]) -> None:
+    """The prefix rule along whole paths. Every turn is looked at once, however many forks share it."""
+    members: dict[str, Episode] = {}
+    contexts: dict[str, list[tuple[int, int]]] = {}  # before the first own turn, and after each
+    for episode in episodes:
+        before = _EMPTY
+        if (fork := episode.parent) is not None:
+            owner = members[fork.episode]
+            whole = _inherited(owner) + len(owner.turns)
+            while owner.parent is not None and fork.turn < owner.parent.turn:
+                owner = members[owner.parent.episode]
+            after = fork.turn - _inherited(owner)
+            if not 0 <= fork.turn <= whole:
+                raise ValueError(
+                    f"episode {episode.id} was forked from {fork.episode} after turn {fork.turn}, but that path "
+                    f"has {whole} turns"
+                )
+            sampled = 0 if fork.turn == whole else len(owner.turns[after].sampled_ids)
+            if not 0 <= fork.token <= sampled:
+                raise ValueError(
+                    f"episode {episode.id} was forked from {fork.episode} after {fork.token} sampled tokens of "
+                    f"turn {fork.turn}, which has {sampled}"
+                )
+            before = contexts[owner.id][after]
+        members[episode.id] = episode
+        contexts[episode.id] = [before, *_contexts(episode, before)]
+
+
+def _inherited(episode: Episode) -> int:
+    """How many turns of its path an episode shares with its parent."""
+    return 0 if episode.parent is None else episode.parent.turn
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Episodes of one task that are compared with each other; a tree when some were forked."""
+    """Episodes of one task that are compared with each other; a tree when some were forked.
+
+    A fork must leave its parent within the parent's path, and go on with the context that it found there.
+    """
 
     task_id: str
     episodes: tuple[Episode, ...]
@@ -212,6 +259,8 @@ class Group:
                     "it in its group"
                 )
             known.add(episode.id)
+        if any(episode.parent is not None for episode in self.episodes):
+            _check_forks(self.episodes)
 
     def __len__(self) -> int:
         return len(self.episodes)
