@@ -6,6 +6,7 @@ when the caller is itself inside a running loop (Jupyter). It neither records ep
 `envgym.rollout`.
 """
 
+import time
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any
 
@@ -72,7 +73,8 @@ class AsGymnasium(gymnasium.Env[str, str]):
     Args:
         name: the environment's name (or its EnvSpec).
         task: index into its task set, or a Task; ``reset(options={"task": ...})`` changes it.
-        limits: `turns` truncates; the per-call deadlines raise DeadlineExceeded where the environment can wait.
+        limits: `turns` and `episode_s` truncate; the deadlines of reset and step raise DeadlineExceeded where the
+            environment can wait. `tokens` is refused: here are none.
         render_mode: None or "ansi" (`render` returns the last observation).
         max_text: code points of the longest text of both spaces.
         options: passed to the environment.
@@ -99,17 +101,24 @@ class AsGymnasium(gymnasium.Env[str, str]):
     ) -> None:
         if render_mode not in (None, "ansi"):
             raise ValueError(f"render_mode is {render_mode!r}; an environment of texts renders as 'ansi' or None")
+        if limits is not None and limits.tokens is not None:
+            raise ValueError(
+                f"limits.tokens is {limits.tokens}; Gymnasium's actions are texts and no tokens are counted here: "
+                "leave it None, or play with envgym.rollout"
+            )
         self._spec = spec(name) if isinstance(name, str) else name
+        # an isolated environment waits for its process
+        self._waits = not self._spec.in_process or options.get("isolate") is not None
         self._limits, self._options = limits, options
         self._task = self._choose(task)
         self.render_mode = render_mode
         self.observation_space = Unicode(max_text)
         self.action_space = Unicode(max_text)
-        self._driver = Driver(waits=not self._spec.in_process)
+        self._driver = Driver(waits=self._waits)
         self._backend, self._owned = backend, False
         self._env: Env | None = None
         self._last = Step()
-        self._turns = 0
+        self._turns, self._started = 0, 0.0
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -133,6 +142,7 @@ class AsGymnasium(gymnasium.Env[str, str]):
         if seed is None:
             seed = int(self.np_random.integers(1 << 31))
         env = self._env_for(self._task if task is None else self._choose(task))
+        self._started = time.perf_counter()
         coroutine = env.reset(seed=seed, start=start)
         self._last = self._driver.run(self._bounded(coroutine, "reset"))
         self._turns = 0
@@ -150,9 +160,17 @@ class AsGymnasium(gymnasium.Env[str, str]):
         self._last = step
         info = self._info(step)
         truncated = step.truncated
-        if step.stop is None and self._limits is not None and self._turns >= self._limits.turns:
-            truncated, info["stop"] = True, str(StopReason.TURN_LIMIT)
+        if step.stop is None and (spent := self._spent()) is not None:
+            truncated, info["stop"] = True, str(spent)
         return self._text(), float(step.reward or 0.0), step.terminated, truncated, info
+
+    def _spent(self) -> StopReason | None:
+        limits = self._limits
+        if limits is not None and self._turns >= limits.turns:
+            return StopReason.TURN_LIMIT
+        if limits is not None and limits.episode_s is not None:
+            return StopReason.TIME_LIMIT if time.perf_counter() - self._started >= limits.episode_s else None
+        return None
 
     def render(self) -> str | None:
         """The last observation in mode "ansi"."""
@@ -196,7 +214,7 @@ class AsGymnasium(gymnasium.Env[str, str]):
         return self._env
 
     async def _bounded(self, coroutine: Coroutine[Any, Any, Step], what: str) -> Step:
-        if self._limits is None or self._spec.in_process:
+        if self._limits is None or not self._waits:
             return await coroutine
         limit_s = self._limits.reset_s if what == "reset" else self._limits.step_s
         return await deadline(coroutine, limit_s, what, Boundary.ENVIRONMENT)

@@ -110,6 +110,29 @@ def test_a_turn_limit_truncates() -> None:
     assert (terminated, truncated, info["stop"]) == (False, True, str(StopReason.TURN_LIMIT))
 
 
+def test_a_time_limit_of_an_episode_truncates_and_begins_anew_with_a_reset() -> None:
+    env = AsGymnasium(MEMORY, limits=Limits(episode_s=1e-9))
+    for _ in range(2):
+        env.reset(seed=0)
+        _, _, terminated, truncated, info = env.step("note a")
+        assert (terminated, truncated, info["stop"]) == (False, True, str(StopReason.TIME_LIMIT))
+    patient = AsGymnasium(MEMORY, limits=Limits(episode_s=1000))
+    patient.reset(seed=0)
+    assert patient.step("note a")[3] is False
+
+
+def test_a_token_limit_is_refused_because_no_tokens_are_here() -> None:
+    with pytest.raises(ValueError, match=r"limits\.tokens is 5; .*no tokens are counted here"):
+        AsGymnasium(MEMORY, limits=Limits(tokens=5))
+
+
+def test_an_environment_that_never_waits_may_still_be_isolated() -> None:
+    env = gymnasium.make("envgym/Guess-v0", isolate="process", disable_env_checker=True)
+    alone = gymnasium.make("envgym/Guess-v0", disable_env_checker=True)
+    assert env.reset(seed=3)[0] == alone.reset(seed=3)[0]
+    env.close()
+
+
 def test_a_long_observation_loses_its_middle_visibly() -> None:
     env = AsGymnasium(MEMORY, max_text=60)
     env.reset(seed=0)
