@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium
 
+from envgym.deadlines import deadline
 from envgym.driver import Driver
 from envgym.env import Env, Snapshot, Step, StopReason
 from envgym.errors import Boundary
@@ -19,7 +20,6 @@ from envgym.gymnasium_plugin import watch
 from envgym.limits import Limits
 from envgym.messages import Action, Message, ParseError, ToolSpec
 from envgym.registry import EnvSpec, make, make_backend, spec
-from envgym.rollout import deadline
 from envgym.sandbox import SandboxBackend
 from envgym.spaces import Unicode
 from envgym.task import Task

@@ -6,19 +6,19 @@ into data (`Episode.failure`). A hung or slow world delays only itself. It does 
 
 import asyncio
 import time
-import types
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from envgym.deadlines import Waiting, begin, deadline
 from envgym.env import THE_AGENT, Env, Grade, Snapshot, Step, StopReason
 from envgym.episode import Episode, ForkPoint, Turn
-from envgym.errors import Boundary, DeadlineExceeded, EnvgymError, Failure, boundary
+from envgym.errors import Boundary, EnvgymError, Failure, boundary
 from envgym.limits import Limits
 from envgym.policy import Agent
 
-__all__ = ["Job", "Origin", "Rollout", "branch", "deadline", "play", "run_episode", "stream"]
+__all__ = ["Job", "Origin", "Rollout", "branch", "play", "run_episode", "stream"]
 
 T = TypeVar("T")
 
@@ -27,63 +27,6 @@ _ACTING, _STEPPING = boundary(Boundary.AGENT, "act"), boundary(Boundary.ENVIRONM
 
 _MISTAKES = (TypeError, ValueError, LookupError, AttributeError, NameError, ImportError, NotImplementedError)
 """What a factory raises when the program is wrong: every episode would meet it again."""
-
-
-@types.coroutine
-def _resume(coroutine: Coroutine[Any, Any, T], waiting_for: Any) -> Generator[Any, Any, T]:
-    """Go on with a coroutine that already ran up to its first wait."""
-    try:
-        while True:
-            try:
-                sent = yield waiting_for
-            except GeneratorExit:
-                coroutine.close()
-                raise
-            except BaseException as error:
-                waiting_for = coroutine.throw(error)
-            else:
-                waiting_for = coroutine.send(sent)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-
-
-class _Waiting:
-    """A coroutine that ran up to its first wait."""
-
-    __slots__ = ("coroutine", "waiting_for")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], waiting_for: Any) -> None:
-        self.coroutine, self.waiting_for = coroutine, waiting_for
-
-    async def within(self, limit_s: float, what: str, party: Boundary) -> Any:
-        """Its result, or DeadlineExceeded."""
-        try:
-            async with asyncio.timeout(limit_s) as timer:
-                return await _resume(self.coroutine, self.waiting_for)
-        except TimeoutError as error:
-            if timer.expired():
-                raise DeadlineExceeded(what, limit_s, party) from error
-            raise
-
-
-def _begin(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that never waits, else a `_Waiting`: most calls need neither timer nor task."""
-    try:
-        return _Waiting(coroutine, coroutine.send(None))
-    except StopIteration as done:
-        return done.value
-
-
-async def deadline(coroutine: Coroutine[Any, Any, T], limit_s: float, what: str, party: Boundary) -> T:
-    """Await with a deadline; a call that never waits costs no timer.
-
-    Raises DeadlineExceeded (of `party`). Cancellation reaches the coroutine, which must free what it holds;
-    code that blocks the loop cannot be stopped here: run such an environment with ``isolate="process"``.
-    """
-    begun = _begin(coroutine)
-    if type(begun) is _Waiting:
-        begun = await begun.within(limit_s, what, party)
-    return begun  # type: ignore[no-any-return]
 
 
 @dataclass(slots=True)
@@ -130,13 +73,13 @@ class _Play:
             # `deadline`, unrolled: two calls per turn, and what never waits must cost next to nothing
             self.where = "act"
             with _ACTING:
-                reply = _begin(agent.act(step))
-                if type(reply) is _Waiting:
+                reply = begin(agent.act(step))
+                if type(reply) is Waiting:
                     reply = await reply.within(limits.act_s, "act", Boundary.AGENT)
             self.where = "step"
             with _STEPPING:
-                answer = _begin(self.env.step(reply.action))
-                if type(answer) is _Waiting:
+                answer = begin(self.env.step(reply.action))
+                if type(answer) is Waiting:
                     answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
             step = answer
             turn = Turn.of(actor, reply, step, snapshot)

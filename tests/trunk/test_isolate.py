@@ -16,11 +16,11 @@ import pytest
 from pydantic import JsonValue
 
 from envgym import registry
+from envgym.deadlines import deadline
 from envgym.env import Env, Replaying, Snapshot, Step
 from envgym.errors import Boundary, DeadlineExceeded, EnvironmentFailure, SandboxDied
 from envgym.isolate import Isolated
 from envgym.messages import Action
-from envgym.rollout import deadline
 from envgym.task import Task
 from envgym.testing import check_env
 from envgym.testing.fakes import MEMORY, Faults, FaultyEnv, MemoryEnv
@@ -234,7 +234,7 @@ import asyncio, sys
 from functools import partial
 from envgym.isolate import Isolated
 from envgym.messages import Action
-from envgym.rollout import deadline
+from envgym.deadlines import deadline
 from envgym.testing.fakes import *
 sys.path.append({here!r})
 

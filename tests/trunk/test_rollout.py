@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from envgym.deadlines import deadline
 from envgym.env import Env, Snapshot, Step, StopReason
 from envgym.episode import Episode, ForkPoint, Group, Turn
 from envgym.errors import AgentFailure, Boundary, EnvironmentFailure, InfrastructureFailure, SandboxDied
 from envgym.limits import Limits
 from envgym.messages import Action, Message
 from envgym.policy import Agent, Reply
-from envgym.rollout import Job, Origin, Rollout, branch, deadline, play, run_episode, stream
+from envgym.rollout import Job, Origin, Rollout, branch, play, run_episode, stream
 from envgym.testing.fakes import Faults, FaultyEnv, MemoryEnv, RandomAgent, ScriptedAgent, ScriptedPolicy, SlowEnv
 from envgym.testing.leftovers import Census
 
