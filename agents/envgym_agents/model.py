@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from envgym.registry import hint
 from envgym_agents.tokenizer import load_tokenizer
 
-__all__ = ["SIZES", "Shape", "load_model", "max_length", "new_model", "parameters", "save_model"]
+__all__ = ["SIZES", "Shape", "load_model", "max_length", "new_model", "parameters", "save_model", "shape_of"]
 
 
 class Shape(NamedTuple):
@@ -36,6 +37,13 @@ SIZES: Mapping[str, Shape] = MappingProxyType(
 """Named sizes; parameters are counted with a vocabulary of about 2,300 ("tiny" is for tests)."""
 
 
+def shape_of(size: str) -> Shape:
+    """The shape of a named size. Raises ValueError for an unknown one, with the nearest."""
+    if size not in SIZES:
+        raise ValueError(f"unknown model size {size!r}; {hint(size, list(SIZES))}")
+    return SIZES[size]
+
+
 def new_model(
     vocab_size: int, *, size: str = "1M", seed: int = 0, context: int = 4096, dropout: float = 0.0
 ) -> Any:
@@ -44,9 +52,7 @@ def new_model(
     The weights are a function of the arguments; no global generator is left changed. context: the most positions.
     dropout: of attention, while training.
     """
-    if size not in SIZES:
-        raise ValueError(f"size {size!r} is not one of {', '.join(SIZES)}")
-    shape = SIZES[size]
+    shape = shape_of(size)
     config = LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=shape.hidden,

@@ -128,7 +128,8 @@ class TrainConfig(_Frozen):
 
     split: the tasks that train, `tasks` of them evenly spread over their order (None: all).
     turns: the bound on an episode's length. max_tokens: computed positions per forward pass (memory, not
-    mathematics). expert: the agent (by registry name) whose trajectories warm up. store_every: the episodes of
+    mathematics). expert: the agent (by registry name) whose trajectories warm up. agent_options: of the expert,
+    wherever it plays (as a baseline too); every other agent has its own defaults. store_every: the episodes of
     every n-th RL step are stored (0: none). max_failures: a run stops when a larger share of the episodes of a
     step or an evaluation failed through no fault of the agent.
     """

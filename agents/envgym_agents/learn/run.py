@@ -20,18 +20,19 @@ from envgym.episode import Episode
 from envgym.limits import Limits
 from envgym.policy import AgentFactory
 from envgym.progress import Bar
-from envgym.registry import find, make_backend, spec
+from envgym.registry import make_backend, spec
 from envgym.rollout import Rollout
 from envgym.sandbox import SandboxBackend
-from envgym.task import Task, evenly
+from envgym.task import Task
 from envgym_agents.learn.collect import Collected
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
 from envgym_agents.learn.folder import RunFolder
 from envgym_agents.learn.pack import rows_of
-from envgym_agents.learn.play import Arena, Scripted, TaskOrder, seed_of
+from envgym_agents.learn.play import Arena, TaskOrder, seed_of
 from envgym_agents.learn.reinforce import Loop, Progress
 from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, Metrics, write_comparison, write_report
+from envgym_agents.learn.resolve import Resolved, check_folder, check_student, resolve, try_agents
 from envgym_agents.learn.score import Scorer
 from envgym_agents.learn.student import Student, load_student, new_student
 from envgym_agents.learn.update import Learner, adamw
@@ -47,43 +48,10 @@ class Run:
 
     config: TrainConfig
     folder: RunFolder
-    train_tasks: Sequence[Task]
-    test_tasks: Sequence[Task]
+    named: Resolved
     arena: Arena
     console: Console | None
     example: Env
-
-    @classmethod
-    def of(
-        cls, config: TrainConfig, folder: RunFolder, backend: SandboxBackend | None, console: Console | None
-    ) -> "Run":
-        """The run of a configuration; without a console it shows nothing.
-
-        Raises ValueError when a split has no tasks.
-        """
-        tasks = spec(config.env).tasks(**config.task_options)
-        train, test = (list(tasks.split(name)) for name in (config.split, config.evaluate.split))
-        for name, found in ((config.split, train), (config.evaluate.split, test)):
-            if not found:
-                raise ValueError(f"environment {config.env!r} has no tasks in its split {name!r}")
-        arena = Arena(
-            env=config.env,
-            rollout=Rollout(limits=Limits(turns=config.turns)),
-            backend=backend,
-            options=config.env_options,
-            concurrency=config.concurrency,
-            retries=config.reinforce.retries,
-            max_failures=config.max_failures,
-        )
-        return cls(
-            config=config,
-            folder=folder,
-            train_tasks=evenly(train, config.tasks),
-            test_tasks=evenly(test, config.evaluate.tasks),
-            arena=arena,
-            console=console,
-            example=arena.make(train[0]),
-        )
 
     def bar(self, label: str, total: int, *, budget_minutes: float | None = None) -> Bar:
         """A progress bar of this run."""
@@ -116,9 +84,9 @@ class Run:
         """The expert's episodes on the training tasks, those that are to be imitated."""
         if self.folder.done("expert") is None:
             attempts = self.config.warm_start.episodes_per_task
-            agents = self.scripted(self.config.expert)
+            agents = self.named.agents[self.config.expert]
             episodes = await self.play(
-                "expert", self.train_tasks, agents, attempts=attempts, seed=seed_of(self.config.seed, 1)
+                "expert", self.named.train_tasks, agents, attempts=attempts, seed=seed_of(self.config.seed, 1)
             )
             result = evaluation("expert on training tasks", episodes).summary()
             self.folder.finish("expert", {**result, "clusters": {}})
@@ -126,10 +94,6 @@ class Run:
         if self.config.warm_start.imitate == "all":
             return [episode for episode in played if episode.failure is None]
         return [episode for episode in played if succeeded(episode)]
-
-    def scripted(self, name: str) -> Scripted:
-        """Agents by registry name, with the run's options."""
-        return Scripted(find("agents", name), self.config.agent_options)
 
     async def warm_start(self, student: Student, expert: Sequence[Episode]) -> Imitation:
         """Imitate the expert until held-out training tasks stop improving."""
@@ -174,12 +138,12 @@ class Run:
 
     async def evaluate(self, name: str, agents: AgentFactory, tasks: Sequence[Task] | None = None) -> Evaluation:
         """One agent on the held-out tasks, from the folder if it was played before."""
-        tasks = self.test_tasks if tasks is None else tasks
+        tasks = self.named.test_tasks if tasks is None else tasks
         label = f"evaluate-{name}"
         if self.folder.done(label) is None:
             seed = seed_of(self.config.seed, 2)  # the same for every agent: equal tasks, equal worlds
             await self.play(label, tasks, agents, attempts=self.config.evaluate.attempts, seed=seed)
-        clusters = {t.id: str(t.metadata.get(self.config.evaluate.cluster, t.id)) for t in self.test_tasks}
+        clusters = {t.id: str(t.metadata.get(self.config.evaluate.cluster, t.id)) for t in self.named.test_tasks}
         found = evaluation(name, self.folder.read(label), cluster=lambda task: clusters.get(task, task))
         if self.folder.done(label) is None:
             self.folder.finish(label, found.summary() | {"cluster_of": {o.task: o.cluster for o in found.outcomes}})
@@ -209,7 +173,7 @@ class Run:
                     self.folder.store(f"step-{progress.step:05d}", found.episodes)
                 every = self.config.evaluate.every
                 if every and progress.step % every == 0:
-                    quick = self.test_tasks[: self.config.evaluate.quick]
+                    quick = self.named.test_tasks[: self.config.evaluate.quick]
                     agents = student.agents(temperature=self.config.evaluate.temperature)
                     await self.evaluate(f"step-{progress.step:05d}", agents, quick)
                 note = f"success {values.get('success', 0.0):.1%}, {values['groups']:.0f} groups"
@@ -220,7 +184,7 @@ class Run:
                 policy=student.policy,
                 make_agent=student.agents(temperature=self.config.model.temperature),
                 arena=self.arena,
-                order=TaskOrder(self.train_tasks, self.config.seed),
+                order=TaskOrder(self.named.train_tasks, self.config.seed),
                 config=config,
                 seed=self.config.seed,
                 folder=self.folder.path / "checkpoints" / "reinforce",
@@ -252,7 +216,7 @@ class Run:
         """Every stage in order; returns the report."""
         names = self.config.evaluate.baselines
         async with await self.student() as student:
-            evaluations = [await self.evaluate(name, self.scripted(name)) for name in names]
+            evaluations = [await self.evaluate(name, self.named.agents[name]) for name in names]
             evaluations += await self.evaluate_student(BEFORE, student)
             if self.folder.done("reinforce") is None:
                 self.folder.finish("reinforce", asdict(await self.reinforce(student)))
@@ -262,17 +226,42 @@ class Run:
 
 
 @asynccontextmanager
-async def opened(config: TrainConfig, out: str | Path, resume: bool, console: Console | None) -> AsyncIterator[Run]:
-    """A run with its folder and backend; everything is closed at the end."""
+async def opened(
+    config: TrainConfig,
+    out: str | Path,
+    resume: bool,
+    console: Console | None,
+    agents: Sequence[tuple[str, str]] = (),
+) -> AsyncIterator[Run]:
+    """A run with its folder and backend; everything is closed at the end.
+
+    agents: (field, name) of those that will play. All that the configuration names is found, and every agent made
+    once, before the folder is written: a mistake leaves nothing behind.
+    """
+    named = resolve(config, agents)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     async with AsyncExitStack() as stack:
         backend = None
         if spec(config.env).sandbox:
             backend = await stack.enter_async_context(make_backend(config.sandbox))
-        run = Run.of(config, RunFolder(out, config, resume=resume), backend, console)
-        stack.push_async_callback(run.example.close)
-        yield run
+        arena = _arena(config, backend)
+        example = arena.make(named.train_tasks[0])
+        stack.push_async_callback(example.close)
+        await try_agents(named.agents, example)
+        yield Run(config, RunFolder(out, config, resume=resume), named, arena, console, example)
+
+
+def _arena(config: TrainConfig, backend: SandboxBackend | None) -> Arena:
+    return Arena(
+        env=config.env,
+        rollout=Rollout(limits=Limits(turns=config.turns)),
+        backend=backend,
+        options=config.env_options,
+        concurrency=config.concurrency,
+        retries=config.reinforce.retries,
+        max_failures=config.max_failures,
+    )
 
 
 def train(
@@ -284,9 +273,11 @@ def train(
     run, before anything is started, and SandboxUnavailable when the environment needs a sandbox that does not
     work here.
     """
+    agents = [("expert", config.expert), *(("evaluate.baselines", name) for name in config.evaluate.baselines)]
+    check_student(config)
 
     async def work() -> dict[str, Any]:
-        async with opened(config, out, resume, console) as run:
+        async with opened(config, out, resume, console, agents) as run:
             return await run.all()
 
     return asyncio.run(work())
@@ -306,9 +297,11 @@ async def evaluate_folders(
     Every agent meets the same tasks with the same episode seeds. `out` keeps episodes and report.json.
     """
     found: list[Evaluation] = []
-    async with opened(config, out, resume, console) as run:
+    for path in models:
+        check_folder("model", path)
+    async with opened(config, out, resume, console, [("agent", name) for name in agents]) as run:
         for name in agents:
-            found.append(await run.evaluate(name, run.scripted(name)))
+            found.append(await run.evaluate(name, run.named.agents[name]))
         for path in models:
             async with load_student(config, path) as student:
                 found += await run.evaluate_student("-".join(path.parts[-2:]).strip("/"), student)

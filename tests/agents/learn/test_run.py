@@ -56,9 +56,15 @@ class Guesser(Solver):
         return Reply(Action.say(f"act:open-{self.seed % 3}"))
 
 
+def make_solver(task, *, seed, speed=1):
+    if speed < 1:
+        raise ValueError(f"speed is {speed}; it must be at least 1")
+    return Solver()
+
+
 @pytest.fixture
 def config(vault) -> TrainConfig:
-    register("agents", "test-solver", lambda task, *, seed: Solver())
+    register("agents", "test-solver", make_solver)
     register("agents", "test-guesser", lambda task, *, seed: Guesser(seed))
     yield load(
         base={
@@ -181,6 +187,55 @@ def test_a_split_without_tasks_is_refused(config, tmp_path):
         train(config.model_copy(update={"split": "valid"}), tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("env=test-vaul", "env = 'test-vaul': unknown environment 'test-vaul'; did you mean 'test-vault'?"),
+        ("split=trian", "split = 'trian': environment 'test-vault' has no tasks in its split 'trian'; did you mean "
+         "'train'?"),
+        ("evaluate.split=helt", "evaluate.split = 'helt': environment"),
+        ("task_options.cuont=3", "task_options.cuont = 3: there is no such option; did you mean 'count'?"),
+        ("env_options.size=3", "env_options.size = 3: there is no such option; known: none"),
+        ("expert=test-solvr", "expert = 'test-solvr': unknown agent 'test-solvr'; did you mean 'test-solver'?"),
+        ("evaluate.baselines=['test-gueser']", "evaluate.baselines = 'test-gueser': unknown agent"),
+        ("evaluate.baselines=['lm']", "evaluate.baselines = 'lm': it needs the option 'model', which is not given"),
+        ("agent_options.sped=2", "agent_options.sped = 2: there is no such option; did you mean 'speed'?"),
+        ("agent_options.speed=0", "agent 'test-solver' with agent_options {'speed': 0}: speed is 0"),
+        ("model.size=tyni", "model.size = 'tyni': unknown model size 'tyni'; did you mean 'tiny'?"),
+        ("model.path=nowhere", "model.path = 'nowhere': this is no model folder, there is no config.json in it"),
+        ("device=cdua", "device = 'cdua': "),
+    ],
+)  # fmt: skip
+def test_a_wrong_name_is_refused_before_anything_is_written(config, tmp_path, wrong, said):
+    mistaken = load(overrides=[wrong], base=config.model_dump())
+    with pytest.raises(ValueError, match=r".") as error:
+        train(mistaken, tmp_path / "run")
+    assert said in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_eval_is_to_play_is_checked_before_anything_is_written(config, tmp_path):
+    for models, agents, said in (
+        ([tmp_path / "nowhere"], [], r"model = .*nowhere.*no model folder"),
+        ([], ["test-solvr"], r"agent = 'test-solvr': unknown agent 'test-solvr'; did you mean 'test-solver'\?"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            asyncio.run(evaluate_folders(config, tmp_path / "eval", models=models, agents=agents))
+    assert not (tmp_path / "eval").exists()
+
+
+def test_options_of_the_expert_are_for_no_other_agent(config, tmp_path):
+    chosen = load(overrides=["agent_options.speed=3"], base=config.model_dump())
+
+    async def agents():
+        names = [("expert", "test-solver"), ("evaluate.baselines", "test-guesser")]
+        async with run_module.opened(chosen, tmp_path / "run", False, None, names) as run:
+            return {name: agent.options for name, agent in run.named.agents.items()}
+
+    assert asyncio.run(agents()) == {"test-solver": {"speed": 3}, "test-guesser": {}}
+
+
 @pytest.mark.slow
 def test_a_run_killed_with_sigkill_resumes_to_the_same_weights(config, tmp_path):
     """As above, but nothing of the killed process gets to run: a real kill -9, at an arbitrary moment."""
@@ -228,7 +283,7 @@ def test_another_model_folder_trains_with_the_same_command(config, tmp_path):
 def test_a_part_of_the_tasks_comes_from_all_over_their_order(config, vault, tmp_path):
     async def chosen():
         async with run_module.opened(config.model_copy(update={"tasks": 4}), tmp_path / "run", False, None) as run:
-            return [task.id for task in run.train_tasks]
+            return [task.id for task in run.named.train_tasks]
 
     known = [task.id for task in vault.tasks().split("train")]
     assert asyncio.run(chosen()) == [known[place * len(known) // 4] for place in range(4)]

@@ -1,0 +1,142 @@
+"""What a configuration names, found and checked before anything is played or written.
+
+A mistake is one line with the field, the value and what is known. Nothing of a run is started here.
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from envgym.env import Env
+from envgym.registry import EnvSpec, find, hint, spec
+from envgym.task import Task, TaskSet, evenly
+from envgym_agents.learn.config import TrainConfig
+from envgym_agents.learn.play import Scripted
+from envgym_agents.model import shape_of
+
+__all__ = ["Resolved", "check_folder", "check_student", "resolve", "try_agents"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The tasks that train, those that test, and the agents that will play, by name."""
+
+    train_tasks: Sequence[Task]
+    test_tasks: Sequence[Task]
+    agents: Mapping[str, Scripted]
+
+
+def resolve(config: TrainConfig, agents: Iterable[tuple[str, str]]) -> Resolved:
+    """Find what a configuration names.
+
+    agents: (field, name) of every agent that will play; the expert has the options `agent_options`, any other
+    none. Raises ValueError, one line, for an unknown environment, split, agent, option or device, and for an option
+    that is needed and not given.
+    """
+    found = _named("env", config.env, lambda: spec(config.env))
+    _check_options("env_options", {**found.defaults, **config.env_options}, found.make, given={"backend"}, skip=1)
+    tasks = _tasks(found, config)
+    train = _split(config, tasks, "split", config.split)
+    test = _split(config, tasks, "evaluate.split", config.evaluate.split)
+    expert = _agent("expert", config.expert)
+    _check_options("agent_options", config.agent_options, expert, given={"seed", "tools"}, skip=1)
+    chosen: dict[str, Scripted] = {}
+    for field, name in agents:
+        make = _agent(field, name)
+        options = config.agent_options if name == config.expert else {}
+        _check_options(f"{field} = {name!r}", options, make, given={"seed", "tools"}, skip=1)
+        chosen[name] = Scripted(make, options)
+    _check_device(config.device)
+    return Resolved(evenly(train, config.tasks), evenly(test, config.evaluate.tasks), chosen)
+
+
+async def try_agents(agents: Mapping[str, Scripted], env: Env) -> None:
+    """Make every agent once, and close it. Raises ValueError for options that one of them refuses."""
+    for name, agent in agents.items():
+        try:
+            made = agent.for_env(env, seed=0)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"agent {name!r} with agent_options {agent.options}: {error}") from error
+        await made.close()
+
+
+def check_student(config: TrainConfig) -> None:
+    """Raise ValueError when the student that a configuration names cannot be made."""
+    model = config.model
+    if model.path is not None:
+        check_folder("model.path", model.path)
+        return
+    _named("model.size", model.size, lambda: shape_of(model.size))
+    if not config.warm_start.episodes_per_task:
+        raise ValueError(
+            "warm_start.episodes_per_task = 0: a fresh model needs the expert's episodes for its tokenizer; raise "
+            "it, or give a model folder (model.path)"
+        )
+
+
+def check_folder(field: str, path: str | Path) -> None:
+    """Raise ValueError when there is no model folder at `path`."""
+    if not (Path(path) / "config.json").is_file():
+        raise ValueError(f"{field} = {str(path)!r}: this is no model folder, there is no config.json in it")
+
+
+def _named(field: str, value: str, look_up: Callable[[], T]) -> T:
+    try:
+        return look_up()
+    except ValueError as error:
+        raise ValueError(f"{field} = {value!r}: {error}") from None
+
+
+def _agent(field: str, name: str) -> Callable[..., Any]:
+    make: Callable[..., Any] = _named(field, name, lambda: find("agents", name))
+    return make
+
+
+def _tasks(found: EnvSpec, config: TrainConfig) -> TaskSet:
+    _check_options("task_options", config.task_options, found.tasks)
+    tasks = found.tasks(**config.task_options)
+    if tasks.infinite:
+        raise ValueError(f"env = {config.env!r}: its tasks never end; training draws from a finite set")
+    return tasks
+
+
+def _split(config: TrainConfig, tasks: TaskSet, field: str, name: str) -> list[Task]:
+    chosen = list(tasks.split(name))
+    if not chosen:
+        known = sorted({task.split for task in tasks})
+        raise ValueError(
+            f"{field} = {name!r}: environment {config.env!r} has no tasks in its split {name!r}; "
+            f"{hint(name, known)}"
+        )
+    return chosen
+
+
+def _check_options(
+    where: str, options: Mapping[str, Any], make: Callable[..., Any], *, given: Collection[str] = (), skip: int = 0
+) -> None:
+    """Whether `make` takes these options and needs no others.
+
+    given: what it is passed anyway, besides its first `skip` arguments.
+    """
+    parameters = list(inspect.signature(make).parameters.values())[skip:]
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in given]
+    known = [p.name for p in named]
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        for name in options.keys() - set(known):
+            raise ValueError(f"{where}.{name} = {options[name]!r}: there is no such option; {hint(name, known)}")
+    for p in named:
+        if p.default is p.empty and p.name not in options:
+            raise ValueError(f"{where}: it needs the option {p.name!r}, which is not given")
+
+
+def _check_device(name: str) -> None:
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # which of them depends on how torch was built
+        raise ValueError(f"device = {name!r}: {str(error).splitlines()[0]}") from None
