@@ -89,9 +89,9 @@ class Evaluation:
         turns = float(np.mean([o.turns for o in self.outcomes])) if self.outcomes else float("nan")
         return {"turns": turns, **costs}
 
-    def summary(self) -> dict[str, Any]:
-        """Plain data for the report."""
-        low, high = self.interval()
+    def summary(self, *, seed: int = 0, draws: int = 10_000) -> dict[str, Any]:
+        """Plain data for the report; the interval is `interval`'s, with its options."""
+        low, high = self.interval(seed=seed, draws=draws)
         return {
             "name": self.name,
             "success": self.rate,

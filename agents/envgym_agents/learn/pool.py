@@ -60,7 +60,8 @@ def report_runs(paths: Sequence[Path], console: Console | None) -> dict[str, Any
         if all(folder.done(f"evaluate-{name}") for folder in folders)
     ]
     runs = [[_evaluation(folder, name) for name in names] for folder in folders]
-    summaries = [merged(name, [run[place] for run in runs]).summary() for place, name in enumerate(names)]
+    pooled = [merged(name, [run[place] for run in runs]) for place, name in enumerate(names)]
+    summaries = [one.summary(seed=config.seed, draws=config.evaluate.bootstrap) for one in pooled]
     changes = gains(runs, config)
     before, after = names.index(BEFORE), names.index(AFTER)
     for path, (own, _), run in zip(paths, opened, runs, strict=True):

@@ -203,7 +203,8 @@ def write_report(
     """Write report.json and the curves, print the tables; `BEFORE` and `AFTER` are among the evaluations."""
     changes = gains([evaluations], config)
     named = {one.name: one for one in evaluations}
-    summaries = {one.name: one.summary() for one in evaluations}
+    draws = config.evaluate.bootstrap
+    summaries = {one.name: one.summary(seed=config.seed, draws=draws) for one in evaluations}
     steps = read_metrics(folder.path / "metrics.jsonl")
     quick = [(line["step"], folder.done(f"evaluate-step-{line['step']:05d}")) for line in steps]
     learning_curve(
@@ -249,7 +250,7 @@ def write_comparison(
         for one in evaluations[1:]
         for unit in ("task", config.evaluate.cluster)
     }
-    summaries = [one.summary() for one in evaluations]
+    summaries = [one.summary(seed=config.seed, draws=draws) for one in evaluations]
     report = {
         "evaluations": summaries,
         "differences": {name: asdict(change) for name, change in changes.items()},

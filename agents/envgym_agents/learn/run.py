@@ -88,7 +88,7 @@ class Run:
             episodes = await self.play(
                 "expert", self.named.train_tasks, agents, attempts=attempts, seed=seed_of(self.config.seed, 1)
             )
-            result = evaluation("expert on training tasks", episodes).summary()
+            result = self.summary(evaluation("expert on training tasks", episodes))
             self.folder.finish("expert", {**result, "clusters": {}})
         played = self.folder.read("expert")
         if self.config.warm_start.imitate == "all":
@@ -146,8 +146,12 @@ class Run:
         clusters = {t.id: str(t.metadata.get(self.config.evaluate.cluster, t.id)) for t in self.named.test_tasks}
         found = evaluation(name, self.folder.read(label), cluster=lambda task: clusters.get(task, task))
         if self.folder.done(label) is None:
-            self.folder.finish(label, found.summary() | {"cluster_of": {o.task: o.cluster for o in found.outcomes}})
+            self.folder.finish(label, self.summary(found) | {"cluster_of": {o.task: o.cluster for o in found.outcomes}})
         return found
+
+    def summary(self, found: Evaluation) -> dict[str, Any]:
+        """An evaluation as plain data, its interval as the configuration asks."""
+        return found.summary(seed=self.config.seed, draws=self.config.evaluate.bootstrap)
 
     async def evaluate_student(self, name: str, student: Student) -> list[Evaluation]:
         """The student on the held-out tasks: as it is sampled, then greedily if that is wanted."""

@@ -123,3 +123,12 @@ def test_the_success_channel_overrules_the_stop_reason(turn, episode):
     object.__setattr__(last, "step", Step(channels={"success": 0.0}, stop=StopReason.GOAL))
     assert not succeeded(episode("a", [last]))
     assert succeeded(episode("b", [turn([1], [2], position=0, stop=StopReason.GOAL)]))
+
+
+def test_a_summary_resamples_as_often_and_from_the_seed_that_it_is_asked():
+    tasks = tuple(Outcome(f"t{i}", "p", i * i % 31 / 31, 2, 1.0) for i in range(31))
+    found = Evaluation("a", tasks)
+    for seed, draws in ((0, 10_000), (5, 300)):
+        summary = found.summary(seed=seed, draws=draws)
+        assert (summary["low"], summary["high"]) == found.interval(seed=seed, draws=draws)
+    assert found.interval(seed=5, draws=300) != found.interval()

@@ -18,6 +18,8 @@ pytest.importorskip("matplotlib")
 from envgym_agents.learn import run as run_module  # noqa: E402
 from envgym_agents.learn.cli import preset, presets  # noqa: E402
 from envgym_agents.learn.config import TrainConfig, load  # noqa: E402
+from envgym_agents.learn.evaluate import evaluation  # noqa: E402
+from envgym_agents.learn.folder import RunFolder  # noqa: E402
 from envgym_agents.learn.pool import report_runs  # noqa: E402
 from envgym_agents.learn.run import evaluate_folders, train  # noqa: E402
 
@@ -108,6 +110,17 @@ def test_a_run_leaves_a_whole_folder_and_a_report(config, tmp_path):
     assert "after RL - before RL" in out.getvalue()
     again = train(config, folder, resume=True)  # nothing is left to do; the report is the same
     assert again == report
+
+
+def test_a_report_s_intervals_are_those_of_its_seed_and_resamples(config, tmp_path):
+    twice = load(overrides=["evaluate.attempts=2", "evaluate.bootstrap=150", "seed=7"], base=config.model_dump())
+    report = asyncio.run(evaluate_folders(twice, tmp_path / "eval", agents=["test-guesser"]))
+    stored = RunFolder(tmp_path / "eval", twice, resume=True)
+    played = evaluation("test-guesser", stored.read("evaluate-test-guesser"))
+    assert 0 < played.rate < 1
+    wanted = played.summary(seed=7, draws=150)
+    for found in (report["evaluations"][0], stored.done("evaluate-test-guesser")):
+        assert (found["low"], found["high"]) == (wanted["low"], wanted["high"])
 
 
 def test_runs_of_several_seeds_are_reported_as_one(config, tmp_path):
