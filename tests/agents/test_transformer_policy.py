@@ -5,6 +5,7 @@ import pytest
 import torch
 from envgym_agents.model import new_model
 from envgym_agents.policies.draw import distribution, draw
+from envgym_agents.policies.sessions import TransformerSession
 from envgym_agents.policies.transformer import TransformerPolicy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -276,6 +277,29 @@ def test_diverged_weights_are_a_failure_of_the_agent():
             assert isinstance(policy, Policy)
 
     asyncio.run(play())
+
+
+class NoRoom(TransformerSession):
+    """A session whose cache cannot be allocated."""
+
+    def reserve(self, *args, **options):
+        raise MemoryError("no room for a cache")
+
+
+def test_a_fault_between_passes_is_told_to_every_call_and_the_policy_goes_on():
+    async def play():
+        async with TransformerPolicy(MODEL) as policy:
+            calls = [policy.sample(Prompt([1]), Sampling(max_tokens=2), session=s) for s in
+                     (policy.session(), NoRoom(policy.session().pool), policy.session())]  # fmt: skip
+            for error in await asyncio.gather(*calls, return_exceptions=True):
+                assert isinstance(error, AgentFailure)
+                assert "could not serve: MemoryError: no room for a cache" in str(error)
+                assert isinstance(error.__cause__, MemoryError)
+            with pytest.raises(TypeError):
+                await asyncio.wait_for(policy.update(3), 10)
+            return len((await policy.sample(Prompt([1]), Sampling(max_tokens=2))).ids)
+
+    assert asyncio.run(play()) == 2
 
 
 def test_a_policy_serves_one_event_loop_after_another():

@@ -73,7 +73,7 @@ class TransformerPolicy:
     seed: of draws whose Sampling has no seed of its own.
 
     Raises ValueError for prompts that are empty, too long, or hold unknown ids. A failing pass raises AgentFailure
-    in every call it served.
+    in every call it served, anything else that fails here in every call that waits.
     """
 
     def __init__(
@@ -185,8 +185,10 @@ class TransformerPolicy:
                 loop = asyncio.get_running_loop()
                 try:
                     await loop.run_in_executor(self._thread, self.model.load_state_dict, update.weights)
-                except RuntimeError as error:  # torch says which names or shapes do not fit
-                    update.loaded.set_exception(ValueError(str(error)))
+                except Exception as error:  # torch says with a RuntimeError which names or shapes do not fit
+                    if not update.loaded.done():
+                        known = isinstance(error, RuntimeError)
+                        update.loaded.set_exception(ValueError(str(error)) if known else error)
                     continue
             self.version = self.version + 1 if update.version is None else update.version
             if not update.loaded.done():
@@ -206,9 +208,15 @@ class TransformerPolicy:
                 try:
                     drawn = await loop.run_in_executor(self._thread, self._compute, chosen, parts)
                 except Exception as error:  # the model's code may raise anything; it is told to every caller
-                    self._fail(chosen, error)
+                    self._fail(chosen, error, "the policy's forward pass failed")
                     continue
                 self._absorb(chosen, parts, drawn, version)
+        except Exception as error:  # such as no memory for a cache: a cancelled call would not know why
+            self._active, self._waiting = [*self._active, *self._waiting], []
+            self._fail(tuple(self._active), error, "the policy could not serve")
+            for update in self._updates:
+                if not update.loaded.done():
+                    update.loaded.set_exception(_failure(error, "the policy could not serve"))
         finally:
             for request in [*self._active, *self._waiting]:
                 request.future.cancel()
@@ -272,20 +280,24 @@ class TransformerPolicy:
                 )
                 request.future.set_result(completion)
 
-    def _fail(self, chosen: Sequence[_Request], error: Exception) -> None:
+    def _fail(self, chosen: Sequence[_Request], error: Exception, what: str) -> None:
         for request in chosen:
             self._active.remove(request)
             request.session.forget()
             self._free(request)
             if not request.future.done():
-                failure = AgentFailure(f"the policy's forward pass failed: {type(error).__name__}: {error}")
-                failure.__cause__ = error
-                request.future.set_exception(failure)
+                request.future.set_exception(_failure(error, what))
 
     def _free(self, request: _Request) -> None:
         request.session.release()
         if request.own_session:
             request.session.close()
+
+
+def _failure(error: Exception, what: str) -> AgentFailure:
+    failure = AgentFailure(f"{what}: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 def _bound(model: Any, asked: int | None) -> int:
