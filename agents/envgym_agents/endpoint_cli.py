@@ -1,12 +1,14 @@
 """The console entry ``envgym endpoint``: serve a model to agent programs, alone or acting in an environment."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from envgym.env import StopReason
+from envgym.cli.options import key_values
+from envgym.env import Env, StopReason
 from envgym.episode import Episode
 from envgym.limits import Limits, Sampling
 from envgym.registry import make, make_backend, spec
@@ -33,6 +35,8 @@ def endpoint_command(  # noqa: PLR0913 - a command has the options it has
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
     device: Annotated[str, typer.Option(help="Where the model runs, such as cpu or cuda.")] = "cpu",
     out: Annotated[Path | None, typer.Option(help="Append the episode to this file.")] = None,
+    env_option: Annotated[list[str] | None, typer.Option(help="name=value for the environment.")] = None,
+    task_option: Annotated[list[str] | None, typer.Option(help="name=value for its task set.")] = None,
 ) -> None:
     """Serve a model behind an OpenAI-compatible endpoint; with --env, a program acts in it for one episode.
 
@@ -43,17 +47,27 @@ def endpoint_command(  # noqa: PLR0913 - a command has the options it has
         raise ValueError("--env and a program belong together: envgym endpoint MODEL --env NAME -- PROGRAM ARG...")
     if out is not None and env is None:
         raise ValueError("--out stores the episode of a program in an environment; add --env NAME -- PROGRAM")
+    if (env_option or task_option) and env is None:
+        raise ValueError("--env-option and --task-option are for the environment of --env, and there is none")
+    options = key_values(env_option or (), "--env-option")
+    task_options = key_values(task_option or (), "--task-option")
+    chosen = None if env is None else spec(env).tasks(**task_options)[task]
     language_model, tokenizer = load_model(model, device=device)
 
     async def work() -> Episode | None:
         async with TransformerPolicy(language_model) as policy:
             sampling = Sampling(max_tokens=max_tokens)
             async with Endpoint(policy, template_for(tokenizer), sampling=sampling, port=port) as endpoint:
-                if env is None or not program:
+                if env is None or chosen is None or not program:
                     _announce(endpoint.open("chat", seed=seed))
                     await asyncio.Event().wait()
                     return None
-                return await _act(endpoint, env, task, program, sandbox=sandbox, seed=seed, turns=turns)
+                async with AsyncExitStack() as stack:
+                    backend = None
+                    if spec(env).sandbox:
+                        backend = await stack.enter_async_context(make_backend(sandbox))
+                    world = make(env, chosen, backend=backend, **options)
+                    return await _play(endpoint, world, program, seed=seed, turns=turns)
 
     try:
         episode = asyncio.run(work())
@@ -63,16 +77,7 @@ def endpoint_command(  # noqa: PLR0913 - a command has the options it has
         _finish(episode, out)
 
 
-async def _act(
-    endpoint: Endpoint, name: str, task: int, program: list[str], *, sandbox: str, seed: int, turns: int
-) -> Episode:
-    if not spec(name).sandbox:
-        return await _play(endpoint, make(name, task), program, seed=seed, turns=turns)
-    async with make_backend(sandbox) as backend:
-        return await _play(endpoint, make(name, task, backend=backend), program, seed=seed, turns=turns)
-
-
-async def _play(endpoint: Endpoint, world: Any, program: list[str], *, seed: int, turns: int) -> Episode:
+async def _play(endpoint: Endpoint, world: Env, program: list[str], *, seed: int, turns: int) -> Episode:
     agent = endpoint.agent("episode", command(program), env=world, seed=seed)
     try:
         rollout = Rollout(limits=Limits(turns=turns), provenance=(("program", program[0]),))

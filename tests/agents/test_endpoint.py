@@ -8,8 +8,9 @@ import openai
 import pytest
 import torch
 from envgym_agents.endpoint import Endpoint
+from envgym_agents.endpoint_cli import endpoint_command
 from envgym_agents.foreign import command
-from envgym_agents.model import new_model
+from envgym_agents.model import new_model, save_model
 from envgym_agents.openai_format import message_from, message_json
 from envgym_agents.policies.transformer import TransformerPolicy
 from envgym_agents.template import OwnTemplate
@@ -20,7 +21,9 @@ from envgym.episode import Turn
 from envgym.errors import Boundary
 from envgym.limits import Limits, Sampling
 from envgym.messages import Action
+from envgym.registry import EnvSpec, register, unregister
 from envgym.rollout import Origin, Rollout, play
+from envgym.storage import read_episodes
 from envgym.testing.memory import MemoryEnv, memory_tasks
 
 torch.set_num_threads(1)
@@ -284,3 +287,35 @@ def test_nothing_listens_after_the_end_and_only_the_loopback_before():
 def test_actions_and_calls_round_trip_through_the_clients_json():
     message = Action.call("open", cell=3).message
     assert message_from(json.loads(json.dumps(message_json(message)))) == message
+
+
+def test_the_command_gives_options_to_the_environment_and_its_tasks(tmp_path):
+    made = []
+
+    def make(task, *, note="none"):
+        made.append(note)
+        return MemoryEnv(task)
+
+    save_model(tmp_path / "model", MODEL, TOKENIZER)
+    source = (
+        "import json, os, urllib.request\n"
+        "for cell in range(9):\n"
+        "    body = json.dumps({'action': f'open {cell}'}).encode()\n"
+        "    key = {'Authorization': 'Bearer ' + os.environ['OPENAI_API_KEY']}\n"
+        "    asked = urllib.request.Request(os.environ['ENVGYM_EPISODE_URL'] + '/step', body, key)\n"
+        "    if json.load(urllib.request.urlopen(asked))['done']: break\n"
+    )
+    register("environments", "test-memory", EnvSpec(name="test-memory", tasks=memory_tasks, make=make))
+    try:
+        endpoint_command(
+            tmp_path / "model", [sys.executable, "-c", source], env="test-memory", task=1,
+            env_option=["note=seen"], task_option=["cells=3"], out=tmp_path / "out.jsonl",
+        )  # fmt: skip
+    finally:
+        unregister("environments", "test-memory")
+    (episode,) = read_episodes(tmp_path / "out.jsonl")
+    assert episode.stop is StopReason.GOAL
+    assert "4 cells" in episode.root.text  # three, and one more for task 1
+    assert made == ["seen"]
+    with pytest.raises(ValueError, match="there is none"):
+        endpoint_command(tmp_path / "model", task_option=["cells=3"])
