@@ -1,6 +1,6 @@
 """The run folder: what a training run writes, and which of its stages are done.
 
-config.json                the configuration, refused if a resumed run has another
+config.json                the configuration; a resumed run may change how long it goes on, no more
 stages.json                results of finished stages; a stage found here is not run again
 metrics.jsonl              one line per RL step
 trajectories/              expert.jsonl, step-00012.jsonl, evaluate-<name>.jsonl: episodes, exactly
@@ -36,18 +36,20 @@ class RunFolder:
             raise ValueError(f"{self.path} already holds a run; resume it (--resume) or choose another folder")
         if resume and not stored.exists():
             raise ValueError(f"{self.path} holds no run to resume: there is no {stored.name}")
-        if stored.exists():
-            earlier = TrainConfig.model_validate_json(stored.read_text())
-            if changed := differing(earlier, config):
-                raise ValueError(
-                    f"{self.path} was begun with another configuration; it differs, then and now, in: "
-                    f"{', '.join(changed)}. Resume with the same values, or begin a new run"
-                )
-        else:
-            write_json(stored, config.model_dump(mode="json"))
         self._stages: dict[str, Any] = {}
         if (self.path / "stages.json").exists():
             self._stages = json.loads((self.path / "stages.json").read_text())
+        earlier = TrainConfig.model_validate_json(stored.read_text()) if stored.exists() else None
+        # a finished stage is not run again: a new bound on it would say what was not done
+        open_bounds = [name for name in DURATION if name.partition(".")[0] not in self._stages]
+        if earlier is not None and (changed := differing(earlier, config, may_differ=open_bounds)):
+            raise ValueError(
+                f"{self.path} was begun with another configuration; it differs, then and now, in: "
+                f"{', '.join(changed)}. Resume with the same values (those of a finished stage cannot change any "
+                "more), or begin a new run"
+            )
+        if config != earlier:
+            write_json(stored, config.model_dump(mode="json"))
 
     def done(self, stage: str) -> Any | None:
         """The result of a finished stage, None when it is not finished."""

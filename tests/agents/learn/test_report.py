@@ -94,9 +94,15 @@ def test_a_folder_is_resumed_only_on_request_and_with_its_own_configuration(tmp_
         RunFolder(tmp_path / "r", config)
     longer = load(overrides=["env=guess", "reinforce.steps=5000"])
     assert RunFolder(tmp_path / "r", longer, resume=True).done("expert") == {"success": 1.0}
+    stored = json.loads((tmp_path / "r" / "config.json").read_text())
+    assert stored == longer.model_dump(mode="json")  # what was run, not what was begun
     other = load(overrides=["env=guess", "reinforce.lr=0.5"])
     with pytest.raises(ValueError, match=r"then and now, in: reinforce\.lr \(0\.0003, 0\.5\)"):
         RunFolder(tmp_path / "r", other, resume=True)
+    RunFolder(tmp_path / "r", longer, resume=True).finish("reinforce", {"step": 5000})
+    with pytest.raises(ValueError, match=r"reinforce\.steps \(5000, 200\).*finished stage cannot change"):
+        RunFolder(tmp_path / "r", config, resume=True)  # nothing would have been run for it
+    RunFolder(tmp_path / "r", longer.model_copy(update={"threads": 2}), resume=True)
 
 
 def test_stored_episodes_come_back_and_replace_what_an_interrupted_run_left(tmp_path, turn, episode):
