@@ -46,10 +46,12 @@ class Learner:
     ) -> dict[str, float]:
         """Update the model in place; returns metrics.
 
-        A minibatch is some whole groups. Loss, entropy and KL are weighted means over its sampled tokens, the weights
-        divided by their total in this minibatch: with a weight of 1 an episode (``token_share="episode"``), the mean
-        over its episodes of the mean over their tokens. Every minibatch is one step of the optimiser, so an episode
-        in a smaller one weighs more. What is returned is the plain mean over the minibatches of all epochs.
+        A minibatch is some whole groups. Loss, entropy and KL are weighted means over its sampled tokens, the
+        weights divided by their total in this minibatch: with a weight of 1 an episode (``token_share="episode"``),
+        the mean over its episodes of the mean over their tokens. Every minibatch is one step of the optimiser, so
+        an episode in a smaller one weighs more. What is returned is the plain mean over the minibatches of all
+        epochs.
+
         `sampler_gap` is the largest difference between a log-probability as sampled and as computed here, before
         the first update: what the exactness of the token path amounts to.
         """
