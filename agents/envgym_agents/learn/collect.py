@@ -9,7 +9,7 @@ from math import ceil
 
 import numpy as np
 
-from envgym.credit import Scheme, group_relative, turn_relative, zero_variance
+from envgym.credit import Scheme, centre, group_relative, outcomes, turn_relative
 from envgym.episode import Episode, Group
 from envgym.policy import AgentFactory
 from envgym_agents.learn.config import Reinforce
@@ -17,7 +17,7 @@ from envgym_agents.learn.evaluate import succeeded
 from envgym_agents.learn.pack import Row, rows_of
 from envgym_agents.learn.play import Arena, TaskOrder, seed_of
 
-__all__ = ["Collected", "collect", "credited", "metrics", "scheme_of"]
+__all__ = ["Collected", "collect", "credited", "metrics", "scheme_of", "teaches"]
 
 
 @dataclass(slots=True)
@@ -55,11 +55,16 @@ async def collect(
         episodes = await arena.play(jobs)
         for number, task in zip(numbers, tasks, strict=True):
             group = Group(task.id, tuple(e for e in episodes if e.id.startswith(_slot(step, number))))
-            if not zero_variance(group):
+            if teaches(group, config):
                 found.groups.append(group)
         found.episodes += episodes
         found.played += wave
     return found
+
+
+def teaches(group: Group, config: Reinforce) -> bool:
+    """Whether its outcomes, as they are credited, differ."""
+    return bool(centre(outcomes(group, bootstrap=config.truncation_value), [group.task_id] * len(group)).any())
 
 
 def _slot(step: int, number: int) -> str:
@@ -70,9 +75,15 @@ def scheme_of(config: Reinforce) -> Scheme:
     """The credit scheme that the configuration names."""
     if config.credit == "turn":
         return turn_relative(
-            gamma=config.gamma, baseline=config.baseline, scale=config.scale, weight=config.turn_weight
+            gamma=config.gamma,
+            baseline=config.baseline,
+            scale=config.scale,
+            weight=config.turn_weight,
+            bootstrap=config.truncation_value,
         )
-    return group_relative(gamma=config.gamma, baseline=config.baseline, scale=config.scale)
+    return group_relative(
+        gamma=config.gamma, baseline=config.baseline, scale=config.scale, bootstrap=config.truncation_value
+    )
 
 
 def credited(group: Group, scheme: Scheme, config: Reinforce) -> list[Row]:

@@ -77,7 +77,9 @@ class Reinforce(_Frozen):
     retries: how often an episode is played again afresh when the world failed; one that still fails is left
     out and its peers are compared without it.
     credit: "group" spreads an episode's advantage over its turns, "turn" adds the comparison of turns that acted
-    in the same state. token_share: "episode" gives every episode the same weight, "token" every sampled token.
+    in the same state. truncation_value: what an episode cut off by a bound counts as having still earned: with 0 it
+    is worth what it earned until then, which is as much as a wrong answer where only right ones pay.
+    token_share: "episode" gives every episode the same weight, "token" every sampled token.
     """
 
     steps: int = Field(default=200, ge=0)
@@ -91,6 +93,7 @@ class Reinforce(_Frozen):
     baseline: Literal["mean", "leave_one_out"] = "mean"
     scale: Literal["none", "std"] = "std"
     turn_weight: float = Field(default=1.0, ge=0)
+    truncation_value: float = 0.0
     token_share: Literal["episode", "token"] = "episode"
     epochs: int = Field(default=2, ge=1)
     minibatches: int = Field(default=2, ge=1)

@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from envgym_agents.learn.collect import scheme_of, teaches  # noqa: E402
 from envgym_agents.learn.config import Reinforce  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
 from envgym_agents.learn.reinforce import Loop  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
 
+from envgym.env import StopReason  # noqa: E402
+from envgym.episode import Group  # noqa: E402
 from envgym.errors import InfrastructureFailure  # noqa: E402
 from envgym.limits import Limits  # noqa: E402
 from envgym.registry import register, unregister  # noqa: E402
@@ -94,6 +97,19 @@ def test_r_weights_are_a_function_of_seed_and_configuration(loop, seed, shape):
     for run in runs:
         asyncio.run(run.run())
     assert identical(*(weights(run) for run in runs))
+
+
+@pytest.mark.parametrize("credit", ["group", "turn"])
+def test_what_a_truncated_episode_did_not_see_is_worth_what_is_declared(turn, episode, credit):
+    cut = episode("a", [turn([1], [2], position=0)], stop=StopReason.TURN_LIMIT)
+    wrong = episode("b", [turn([1], [3], position=0, reward=0.0)], stop=StopReason.SUBMITTED)
+    group = Group("t", (cut, wrong))
+    plain = Reinforce(credit=credit, scale="none")
+    assert [float(one[0]) for one in scheme_of(plain)(group)] == [0.0, 0.0]
+    assert not teaches(group, plain)
+    declared = plain.model_copy(update={"truncation_value": 0.5})
+    assert [float(one[0]) for one in scheme_of(declared)(group)] == [0.25, -0.25]
+    assert teaches(group, declared)
 
 
 def test_another_seed_gives_other_weights(loop):
