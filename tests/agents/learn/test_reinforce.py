@@ -12,17 +12,22 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from envgym_agents.chat import LMAgents  # noqa: E402
 from envgym_agents.learn.collect import scheme_of, teaches  # noqa: E402
 from envgym_agents.learn.config import Reinforce  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
 from envgym_agents.learn.reinforce import Loop  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
+from envgym_agents.model import new_model  # noqa: E402
+from envgym_agents.policies.transformer import TransformerPolicy  # noqa: E402
+from envgym_agents.template import template_for  # noqa: E402
+from envgym_agents.tokenizer import train_tokenizer  # noqa: E402
 
 from envgym.env import StopReason  # noqa: E402
 from envgym.episode import Group  # noqa: E402
 from envgym.errors import InfrastructureFailure  # noqa: E402
-from envgym.limits import Limits  # noqa: E402
+from envgym.limits import Limits, Sampling  # noqa: E402
 from envgym.registry import register, unregister  # noqa: E402
 from envgym.rollout import Rollout  # noqa: E402
 
@@ -97,6 +102,50 @@ def test_r_weights_are_a_function_of_seed_and_configuration(loop, seed, shape):
     for run in runs:
         asyncio.run(run.run())
     assert identical(*(weights(run) for run in runs))
+
+
+@pytest.mark.parametrize("credit", ["group", "turn"])
+def test_r_the_agents_and_the_policy_that_train_models_resume_to_the_same_weights(vault, tmp_path, credit):
+    """Not the tests' plain policy but chat agents over batched passes and cached contexts, killed and resumed."""
+    actions = ["act:read", *(f"act:press-{panel}" for panel in "ab"), *(f"act:open-{digit}" for digit in "012")]
+    tokenizer = train_tokenizer(
+        ["you are in front of the vault", "panel a code 1"], actions=actions, vocab_size=300
+    )
+    config = QUICK.model_copy(update={"credit": credit, "oversample": 1.0})
+    history: list[dict[str, float]] = []
+
+    async def play(folder: str, die_at: int | None = None):
+        async def on_step(progress, found, metrics):
+            history.append(metrics)
+            if progress.step == die_at:
+                raise KeyboardInterrupt
+
+        model = new_model(len(tokenizer), size="tiny", seed=5, context=128)
+        async with TransformerPolicy(model) as policy:
+            loop = Loop(
+                learner=Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0)),
+                policy=policy,
+                make_agent=LMAgents(policy, template_for(tokenizer), "compact", Sampling(max_tokens=1)),
+                arena=Arena(env="test-vault", rollout=Rollout(limits=Limits(turns=5)), concurrency=16),
+                order=TaskOrder(vault.tasks().split("train"), 0),
+                config=config,
+                seed=0,
+                folder=tmp_path / folder,
+                on_step=on_step,
+            )
+            progress = await loop.run()
+            assert progress.step == policy.version == config.steps
+            return weights(loop)
+
+    begun = new_model(len(tokenizer), size="tiny", seed=5, context=128).state_dict()
+    whole = asyncio.run(play("whole"))
+    assert any(metrics["success"] > 0 for metrics in history)
+    assert max(metrics["sampler_gap"] for metrics in history if "sampler_gap" in metrics) < 1e-4
+    assert not identical(whole, begun)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(play("killed", die_at=3))  # one step after the checkpoint of step 2
+    assert identical(whole, asyncio.run(play("killed")))
+    assert identical(whole, asyncio.run(play("again")))
 
 
 @pytest.mark.parametrize("credit", ["group", "turn"])
