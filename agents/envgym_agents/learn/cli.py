@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from transformers.utils.logging import disable_progress_bar
 
+from envgym.registry import hint
 from envgym_agents.learn.config import TrainConfig, load
 from envgym_agents.learn.pool import report_runs
 from envgym_agents.learn.run import evaluate_folders, train
@@ -44,7 +45,7 @@ def preset(name: str | None) -> dict[str, Any]:
         return {}
     known = presets()
     if name not in known:
-        raise ValueError(f"--preset {name!r} is not known; there are: {', '.join(sorted(known))}")
+        raise ValueError(f"--preset {name!r} is not known; {hint(name, sorted(known))}")
     return tomllib.loads(known[name])
 
 

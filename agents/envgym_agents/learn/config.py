@@ -10,6 +10,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from envgym.registry import hint
+
 __all__ = ["Evaluate", "ModelConfig", "Reinforce", "TrainConfig", "WarmStart", "load", "override"]
 
 
@@ -211,5 +213,13 @@ def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
 def _line(error: Any) -> str:
     field = ".".join(str(part) for part in error["loc"]) or "configuration"
     if error["type"] == "extra_forbidden":
-        return f"{field}: there is no such field"
+        return f"{field}: there is no such field; {hint(str(error['loc'][-1]), _fields(error['loc'][:-1]))}"
     return f"{field} = {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
+
+
+def _fields(section: Sequence[Any]) -> list[str]:
+    """The fields of a section, named by the path to it."""
+    model: Any = TrainConfig
+    for name in section:
+        model = model.model_fields[name].annotation
+    return list(model.model_fields)
