@@ -3,10 +3,12 @@
 import asyncio
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from envgym_agents.learn import run as run_module  # noqa: E402
 from envgym_agents.learn.cli import preset, presets  # noqa: E402
 from envgym_agents.learn.config import TrainConfig, load  # noqa: E402
 from envgym_agents.learn.evaluate import evaluation  # noqa: E402
-from envgym_agents.learn.folder import RunFolder  # noqa: E402
+from envgym_agents.learn.folder import RunFolder, differing  # noqa: E402
 from envgym_agents.learn.pool import report_runs  # noqa: E402
 from envgym_agents.learn.run import evaluate_folders, train  # noqa: E402
 
@@ -195,6 +197,15 @@ def test_presets_are_valid_configurations():
         preset("none")
     with pytest.raises(ValueError, match=r"did you mean 'record'\?"):
         preset("recrod")
+
+
+def test_the_recorded_preset_is_what_the_log_records_but_for_files():
+    log = (Path(__file__).parents[3] / "LOG.md").read_text()
+    (recorded,) = (block for block in re.findall(r"```toml\n(.*?)```", log, re.S) if "[warm_start]" in block)
+    own = load(base=preset("record"))
+    changed = differing(load(base=tomllib.loads(recorded)), own)
+    assert {line.partition(" ")[0] for line in changed} == {"task_options.path", "env_options.memo"}
+    assert (own.reinforce.steps, own.reinforce.minutes) == (41, None)  # gone on with up to there, says the log
 
 
 def test_a_split_without_tasks_is_refused(config, tmp_path):
