@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from envgym.limits import Limits
 from envgym.registry import hint
 
 __all__ = ["Evaluate", "ModelConfig", "Reinforce", "TrainConfig", "WarmStart", "load", "override"]
@@ -137,6 +138,8 @@ class TrainConfig(_Frozen):
     wherever it plays (as a baseline too); every other agent has its own defaults. store_every: the episodes of
     every n-th RL step are stored (0: none). max_failures: a run stops when a larger share of the episodes of a
     step or an evaluation failed through no fault of the agent.
+    step_s: seconds that one step of a world may take, waiting for a place to run its tests included; a slower one
+    is a failure of the world.
     """
 
     env: str = "code-repair"
@@ -146,6 +149,7 @@ class TrainConfig(_Frozen):
     split: str = "train"
     tasks: int | None = Field(default=None, ge=1)
     turns: int = Field(default=24, ge=1)
+    step_s: float = Field(default=Limits().step_s, gt=0)
     expert: str = "expert"
     agent_options: dict[str, Any] = Field(default_factory=dict)
     model: ModelConfig = ModelConfig()

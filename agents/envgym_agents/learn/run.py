@@ -146,7 +146,9 @@ class Run:
         clusters = {t.id: str(t.metadata.get(self.config.evaluate.cluster, t.id)) for t in self.named.test_tasks}
         found = evaluation(name, self.folder.read(label), cluster=lambda task: clusters.get(task, task))
         if self.folder.done(label) is None:
-            self.folder.finish(label, self.summary(found) | {"cluster_of": {o.task: o.cluster for o in found.outcomes}})
+            self.folder.finish(
+                label, self.summary(found) | {"cluster_of": {o.task: o.cluster for o in found.outcomes}}
+            )
         return found
 
     def summary(self, found: Evaluation) -> dict[str, Any]:
@@ -259,7 +261,7 @@ async def opened(
 def _arena(config: TrainConfig, backend: SandboxBackend | None) -> Arena:
     return Arena(
         env=config.env,
-        rollout=Rollout(limits=Limits(turns=config.turns)),
+        rollout=Rollout(limits=Limits(turns=config.turns, step_s=config.step_s)),
         backend=backend,
         options=config.env_options,
         concurrency=config.concurrency,

@@ -251,6 +251,15 @@ def test_what_eval_is_to_play_is_checked_before_anything_is_written(config, tmp_
     assert not (tmp_path / "eval").exists()
 
 
+def test_a_step_s_deadline_is_the_configuration_s(config, tmp_path):
+    async def limits():
+        patient = load(overrides=["step_s=900"], base=config.model_dump())
+        async with run_module.opened(patient, tmp_path / "run", False, None) as run:
+            return run.arena.rollout.limits
+
+    assert asyncio.run(limits()).step_s == 900
+
+
 def test_options_of_the_expert_are_for_no_other_agent(config, tmp_path):
     chosen = load(overrides=["agent_options.speed=3"], base=config.model_dump())
 
