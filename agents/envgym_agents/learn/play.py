@@ -7,7 +7,8 @@ follows depends on which one happened to finish first.
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,12 @@ class Arena:
     concurrency: int = 64
     retries: int = 1
     max_failures: float = 1.0
+
+    def by(self, who: str) -> "Arena":
+        """The same arena for episodes that `who` plays: their provenance says so."""
+        versions = [(name, version(name)) for name in ("envgym", "torch", "transformers")]
+        provenance = (*versions, ("environment", self.env), ("agent", who))
+        return replace(self, rollout=replace(self.rollout, provenance=provenance))
 
     def make(self, task: Task) -> Env:
         """A fresh environment of `task`; the caller closes it."""

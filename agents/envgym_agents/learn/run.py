@@ -59,9 +59,9 @@ class Run:
         return Bar(self.console, label, total, budget_s=budget_s)
 
     async def play(
-        self, label: str, tasks: Sequence[Task], agents: AgentFactory, *, attempts: int, seed: int
+        self, label: str, tasks: Sequence[Task], agents: AgentFactory, *, who: str, attempts: int, seed: int
     ) -> list[Episode]:
-        """Play tasks with a bar and store the episodes under `label`."""
+        """Play tasks with a bar and store the episodes under `label`; their provenance names `who` acts."""
         found: list[Episode] = []
         with self.bar(label, len(tasks) * attempts) as bar:
 
@@ -69,7 +69,7 @@ class Run:
                 found.append(episode)
                 bar.update(len(found), f"success {sum(map(succeeded, found)) / len(found):.1%}")
 
-            episodes = await self.arena.attempts(
+            episodes = await self.arena.by(who).attempts(
                 tasks,
                 agents,
                 seed=seed,
@@ -84,9 +84,10 @@ class Run:
         """The expert's episodes on the training tasks, those that are to be imitated."""
         if self.folder.done("expert") is None:
             attempts = self.config.warm_start.episodes_per_task
-            agents = self.named.agents[self.config.expert]
+            name, seed = self.config.expert, seed_of(self.config.seed, 1)
+            agents = self.named.agents[name]
             episodes = await self.play(
-                "expert", self.named.train_tasks, agents, attempts=attempts, seed=seed_of(self.config.seed, 1)
+                "expert", self.named.train_tasks, agents, who=name, attempts=attempts, seed=seed
             )
             result = self.summary(evaluation("expert on training tasks", episodes))
             self.folder.finish("expert", {**result, "clusters": {}})
@@ -136,19 +137,24 @@ class Run:
             device=self.config.device,
         )
 
-    async def evaluate(self, name: str, agents: AgentFactory, tasks: Sequence[Task] | None = None) -> Evaluation:
+    async def evaluate(
+        self,
+        name: str,
+        agents: AgentFactory,
+        tasks: Sequence[Task] | None = None,
+    ) -> Evaluation:
         """One agent on the held-out tasks, from the folder if it was played before."""
         tasks = self.named.test_tasks if tasks is None else tasks
         label = f"evaluate-{name}"
         if self.folder.done(label) is None:
             seed = seed_of(self.config.seed, 2)  # the same for every agent: equal tasks, equal worlds
-            await self.play(label, tasks, agents, attempts=self.config.evaluate.attempts, seed=seed)
+            attempts = self.config.evaluate.attempts
+            await self.play(label, tasks, agents, who=name, attempts=attempts, seed=seed)
         clusters = {t.id: str(t.metadata.get(self.config.evaluate.cluster, t.id)) for t in self.named.test_tasks}
         found = evaluation(name, self.folder.read(label), cluster=lambda task: clusters.get(task, task))
         if self.folder.done(label) is None:
-            self.folder.finish(
-                label, self.summary(found) | {"cluster_of": {o.task: o.cluster for o in found.outcomes}}
-            )
+            kept = {"cluster_of": {o.task: o.cluster for o in found.outcomes}}
+            self.folder.finish(label, self.summary(found) | kept)
         return found
 
     def summary(self, found: Evaluation) -> dict[str, Any]:
@@ -189,7 +195,7 @@ class Run:
                 learner=learner,
                 policy=student.policy,
                 make_agent=student.agents(temperature=self.config.model.temperature),
-                arena=self.arena,
+                arena=self.arena.by("student"),
                 order=TaskOrder(self.named.train_tasks, self.config.seed),
                 config=config,
                 seed=self.config.seed,
@@ -302,9 +308,9 @@ async def evaluate_folders(
 
     Every agent meets the same tasks with the same episode seeds. `out` keeps episodes and report.json.
     """
-    found: list[Evaluation] = []
     for path in models:
         check_folder("model", path)
+    found: list[Evaluation] = []
     async with opened(config, out, resume, console, [("agent", name) for name in agents]) as run:
         for name in agents:
             found.append(await run.evaluate(name, run.named.agents[name]))

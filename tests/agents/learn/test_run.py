@@ -109,6 +109,16 @@ def test_a_run_leaves_a_whole_folder_and_a_report(config, tmp_path):
     for name in ("learning_curve.png", "warm_start.png", "report.json", "config.json", "trained/model.safetensors"):
         assert (folder / name).exists(), name
     assert len(list((folder / "trajectories").glob("step-*.jsonl"))) == 3
+    stored = RunFolder(folder, config, resume=True)
+    for name, who in {
+        "expert": "test-solver",
+        "evaluate-test-guesser": "test-guesser",
+        "evaluate-after RL, greedy": "after RL, greedy",
+        "step-00001": "student",
+    }.items():
+        facts = dict(stored.read(name)[0].provenance)
+        assert (facts["environment"], facts["agent"]) == ("test-vault", who)
+        assert facts["torch"] == torch.__version__
     assert "after RL - before RL" in out.getvalue()
     again = train(config, folder, resume=True)  # nothing is left to do; the report is the same
     assert again == report
@@ -255,7 +265,7 @@ def test_a_step_s_deadline_is_the_configuration_s(config, tmp_path):
     async def limits():
         patient = load(overrides=["step_s=900"], base=config.model_dump())
         async with run_module.opened(patient, tmp_path / "run", False, None) as run:
-            return run.arena.rollout.limits
+            return run.arena.by("anybody").rollout.limits
 
     assert asyncio.run(limits()).step_s == 900
 
