@@ -5,7 +5,7 @@ on from their own checkpoints. So a run that was killed at any point is resumed 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,11 +28,12 @@ from envgym_agents.learn.collect import Collected
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
 from envgym_agents.learn.folder import RunFolder
+from envgym_agents.learn.identity import check_same, compared, identity
 from envgym_agents.learn.pack import rows_of
 from envgym_agents.learn.play import Arena, TaskOrder, seed_of
 from envgym_agents.learn.reinforce import Loop, Progress
 from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, Metrics, write_comparison, write_report
-from envgym_agents.learn.resolve import Resolved, check_folder, check_student, resolve, try_agents
+from envgym_agents.learn.resolve import Resolved, check_student, resolve, try_agents
 from envgym_agents.learn.score import Scorer
 from envgym_agents.learn.student import Student, load_student, new_student
 from envgym_agents.learn.update import Learner, adamw
@@ -142,8 +143,13 @@ class Run:
         name: str,
         agents: AgentFactory,
         tasks: Sequence[Task] | None = None,
+        *,
+        model: Mapping[str, str] | None = None,
     ) -> Evaluation:
-        """One agent on the held-out tasks, from the folder if it was played before."""
+        """One agent on the held-out tasks, from the folder if it was played before.
+
+        model: what tells a model folder's weights from others (`identity`), stored with the result.
+        """
         tasks = self.named.test_tasks if tasks is None else tasks
         label = f"evaluate-{name}"
         if self.folder.done(label) is None:
@@ -153,7 +159,7 @@ class Run:
         clusters = {t.id: str(t.metadata.get(self.config.evaluate.cluster, t.id)) for t in self.named.test_tasks}
         found = evaluation(name, self.folder.read(label), cluster=lambda task: clusters.get(task, task))
         if self.folder.done(label) is None:
-            kept = {"cluster_of": {o.task: o.cluster for o in found.outcomes}}
+            kept = {"cluster_of": {o.task: o.cluster for o in found.outcomes}, "model": model}
             self.folder.finish(label, self.summary(found) | kept)
         return found
 
@@ -161,12 +167,14 @@ class Run:
         """An evaluation as plain data, its interval as the configuration asks."""
         return found.summary(seed=self.config.seed, draws=self.config.evaluate.bootstrap)
 
-    async def evaluate_student(self, name: str, student: Student) -> list[Evaluation]:
+    async def evaluate_student(
+        self, name: str, student: Student, *, model: Mapping[str, str] | None = None
+    ) -> list[Evaluation]:
         """The student on the held-out tasks: as it is sampled, then greedily if that is wanted."""
         wanted, temperature = self.config.evaluate, self.config.evaluate.temperature
-        found = [await self.evaluate(name, student.agents(temperature=temperature))]
+        found = [await self.evaluate(name, student.agents(temperature=temperature), model=model)]
         if wanted.greedy and temperature > 0:
-            found.append(await self.evaluate(name + GREEDY, student.agents(temperature=0.0)))
+            found.append(await self.evaluate(name + GREEDY, student.agents(temperature=0.0), model=model))
         return found
 
     async def reinforce(self, student: Student) -> Progress:
@@ -306,15 +314,18 @@ async def evaluate_folders(
 ) -> dict[str, Any]:
     """Play the held-out tasks with registered agents and model folders, and compare each with the first.
 
-    Every agent meets the same tasks with the same episode seeds. `out` keeps episodes and report.json.
+    Every agent meets the same tasks with the same episode seeds. `out` keeps episodes and report.json; a model that
+    has changed since they were played is refused.
     """
-    for path in models:
-        check_folder("model", path)
+    labels = compared(agents, models)
+    models_by_label = {label: identity(path) for label, path in labels.items()}
     found: list[Evaluation] = []
     async with opened(config, out, resume, console, [("agent", name) for name in agents]) as run:
+        for label, model in models_by_label.items():
+            check_same(run.folder, label, model)
         for name in agents:
             found.append(await run.evaluate(name, run.named.agents[name]))
-        for path in models:
+        for label, path in labels.items():
             async with load_student(config, path) as student:
-                found += await run.evaluate_student("-".join(path.parts[-2:]).strip("/"), student)
+                found += await run.evaluate_student(label, student, model=models_by_label[label])
         return write_comparison(run.folder, config, found, console)

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -198,6 +199,20 @@ def test_model_folders_and_agents_are_compared_on_the_same_worlds(config, tmp_pa
     assert report["evaluations"][0]["success"] == 1.0
     change = report["differences"]["run-warm - test-solver, by task"]
     assert change["mean"] == pytest.approx(report["evaluations"][1]["success"] - 1.0)
+
+    def again(models, agents=(), **rest):
+        return asyncio.run(evaluate_folders(config, tmp_path / "eval", models=models, agents=agents, **rest))
+
+    assert again(folders, ["test-solver"], resume=True) == report
+    namesake = tmp_path / "other" / "run" / "trained"
+    shutil.copytree(folders[1], namesake)
+    for models, label in (([folders[1], namesake], "run-trained"), ([folders[0], folders[0]], "run-warm")):
+        with pytest.raises(ValueError, match=f"'{label}' names 2 of what is to be compared"):
+            again(models, resume=True)
+    assert again([namesake], resume=True)["evaluations"][0]["name"] == "run-trained"  # the same weights, elsewhere
+    shutil.copy(folders[0] / "model.safetensors", namesake)
+    with pytest.raises(ValueError, match=r"episodes of another model as 'run-trained': .*digest"):
+        again([namesake], resume=True)
 
 
 def test_presets_are_valid_configurations():
