@@ -18,13 +18,15 @@ PACKAGES = {"envgym", "envgym_sandboxes", "envgym_environments", "envgym_agents"
 
 # Public in their modules, and left there: short names that say what they are only together with the module's
 KEPT_IN_MODULE = {
+    "env": {"as_env"},
     "errors": {"boundary"},
     "registry": {
-        "AUTO_ORDER", "Group", "find", "gymnasium_id", "names", "reports", "spec", "unregister",
+        "AUTO_ORDER", "Group", "find", "gymnasium_id", "hint", "names", "reports", "spec", "unregister",
     },
-    "rollout": {"deadline"},
     "sandbox": {"is_warm"},
     "storage": {"SCHEMA", "decode", "encode"},
+    "task": {"evenly"},
+    "tools": {"read_json_call"},
 }  # fmt: skip
 
 
