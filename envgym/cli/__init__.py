@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 import typer
-from pydantic import ValidationError
 
+from envgym.cli.faults import sentence, told
 from envgym.cli.group import CommandGroup
 from envgym.errors import EnvgymError
 
@@ -40,11 +40,11 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Abort:
         return _say("aborted", 1)
     except typer.TyperException as error:
-        return _say(_sentence(error.format_message()), error.exit_code)
+        return _say(sentence(error.format_message()), error.exit_code)
     except (ValueError, TypeError, IndexError) as error:
-        return _say(_message(error), 2)
+        return _say(told(error), 2)
     except (EnvgymError, ImportError, OSError) as error:
-        return _say(f"{_message(error)} (--debug shows where)", 1)
+        return _say(f"{told(error)} (--debug shows where)", 1)
 
 
 def _run(arguments: list[str]) -> int:
@@ -77,21 +77,3 @@ def _program() -> CommandGroup:
 def _say(text: str, code: int) -> int:
     print(f"envgym: {text}", file=sys.stderr)
     return code
-
-
-def _sentence(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _message(error: BaseException) -> str:
-    if isinstance(error, ValidationError):
-        return f"{error.title}: " + "; ".join(_wrong_field(one) for one in error.errors())
-    return _sentence(str(error).replace("\n", "; ")) or type(error).__name__
-
-
-def _wrong_field(one: object) -> str:
-    assert isinstance(one, dict)
-    field = ".".join(str(part) for part in one["loc"]) or "value"
-    if one["type"] == "extra_forbidden":
-        return f"there is no field {field!r}"
-    return f"{field} = {one['input']!r}: {one['msg']}"

@@ -1,5 +1,6 @@
 """Each command does what its help says, on real environments, backends and files."""
 
+import hashlib
 import json
 from importlib.metadata import distribution
 
@@ -190,6 +191,53 @@ def test_check_reads_task_files(envgym, tmp_path):
     damaged = tmp_path / "damaged.jsonl"
     damaged.write_text(lines[0] + '\n{"id": 3}\n')
     assert "line 2 is a task as JSON" in envgym("check", str(damaged)).out
+
+
+def _with_header(lines: list[str], digest: str | None = None) -> str:
+    body = "".join(line + "\n" for line in lines)
+    digest = digest or hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
+    return json.dumps({"format": "any", "count": len(lines), "digest": digest}) + "\n" + body
+
+
+def test_check_holds_a_task_file_to_what_its_header_promises(envgym, tmp_path):
+    lines = [Task(id=str(number), prompt=f"task {number}").model_dump_json() for number in range(3)]
+    whole, path = _with_header(lines), tmp_path / "tasks.jsonl"
+    path.write_text(whole)
+    assert envgym("check", str(path)).out.splitlines()[1:3] == [
+        "  the header's count: kept",
+        "  the header's digest: kept",
+    ]
+    path.write_text(_with_header(lines, "f" * 64))
+    ran = envgym("check", str(path))
+    assert (ran.code, "not reached: the header's digest" in ran.out) == (0, True)
+    for damaged, said in (
+        (whole.removesuffix(lines[2] + "\n"), "count = 3; it holds 2"),
+        (whole.replace("task 1", "task one"), "it was changed by hand"),
+    ):
+        path.write_text(damaged)
+        ran = envgym("check", str(path))
+        assert (ran.code, said in ran.out, ran.out.count("\n")) == (1, True, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"id": 3, "prompt": "p"}', "id = 3: Input should be a valid string"),
+        ('{"id": "a", "prompt": "p", "split": 7, "seeed": 1}', "there is no field 'seeed'"),
+        ("5", "value = 5: "),
+        ('{"id": "a"' + " " * 900, "Invalid JSON"),
+    ],
+)
+def test_check_names_file_line_field_and_value_of_what_is_no_task_in_one_line(envgym, tmp_path, line, said):
+    good, path = Task(id="t", prompt="p").model_dump_json(), tmp_path / "tasks.jsonl"
+    for number, lines in enumerate(([line, good], [good, line]), 1):
+        path.write_text("\n".join(lines) + "\n")
+        ran = envgym("check", str(path))
+        assert (ran.code, ran.err, ran.out.count("\n")) == (1, "", 1)
+        assert f"{path}, line {number} is a task as JSON: " in ran.out
+        assert said in ran.out
+        assert "pydantic" not in ran.out
+        assert len(ran.out) < 500
 
 
 def test_reap_says_what_it_removed(envgym):
