@@ -11,6 +11,8 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -33,10 +35,24 @@ from envgym.wire import (
     step_to_json,
 )
 
-__all__ = ["SCHEMA", "EpisodeWriter", "decode", "encode", "read_episodes"]
+__all__ = ["SCHEMA", "Damage", "EpisodeWriter", "decode", "encode", "read_episodes", "scan_episodes"]
 
 SCHEMA = 1
 """Version of the line format; a reader refuses what it does not know."""
+
+
+_HEAD = b"00000000 {"
+"""How a line begins, but for the digits of its checksum."""
+
+
+def _begins_a_line(head: bytes) -> bool:
+    """Whether a line of the store, or what a crash left of one, begins like this."""
+    pairs = zip(head, _HEAD, strict=False)
+    return all(chr(byte) in "0123456789abcdef" if want == _HEAD[0] else byte == want for byte, want in pairs)
+
+
+def _not_a_line(head: bytes) -> str:
+    return f"not a line of a file of episodes: it begins with {head[:16]!r}, not with a checksum"
 
 
 def _pack(array: NDArray[Any], kind: str) -> str:
@@ -103,6 +119,8 @@ def encode(episode: Episode) -> bytes:
 
 def decode(line: bytes) -> Episode:
     """The episode of one line. Raises StoreCorrupt when the checksum, the schema or the content is wrong."""
+    if not _begins_a_line(line):
+        raise StoreCorrupt(_not_a_line(line))
     checksum, _, body = line.rstrip(b"\n").partition(b" ")
     if checksum != b"%08x" % zlib.crc32(body):
         raise StoreCorrupt(f"checksum {checksum[:16]!r} does not match the {len(body)} bytes after it")
@@ -131,20 +149,28 @@ def decode(line: bytes) -> Episode:
 class EpisodeWriter:
     """Appends episodes to one file; a context manager.
 
-    Opening a file whose last line was cut off (a crash) removes that line only. `append` writes one line with
-    one `write` call; `sync` makes everything appended durable (fsync).
+    Opening a file whose last line was cut off (a crash) removes that line only; one that begins like no file of
+    episodes is refused (StoreCorrupt) and stays as it is. `append` writes one line with one `write` call; `sync`
+    makes everything appended durable (fsync). An OSError names the file.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self.path, "ab+", buffering=0)  # noqa: SIM115  # closed by close()
-        self._drop_torn_tail()
+        try:
+            self._drop_torn_tail()
+        except BaseException:
+            self._file.close()
+            raise
 
     def _drop_torn_tail(self) -> None:
         size = self._file.seek(0, os.SEEK_END)
         if size == 0:
             return
+        self._file.seek(0)
+        if not _begins_a_line(head := self._file.read(len(_HEAD))):
+            raise StoreCorrupt(f"{self.path}: {_not_a_line(head)}; nothing is appended to it")
         end, keep = size, 0
         while end > 0:
             start = max(0, end - (1 << 16))
@@ -160,12 +186,22 @@ class EpisodeWriter:
     def append(self, episode: Episode) -> None:
         """Write one episode."""
         line = memoryview(encode(episode))
-        while line:
-            line = line[self._file.write(line) or 0 :]
+        with self._naming_the_file():
+            while line:
+                line = line[self._file.write(line) or 0 :]
 
     def sync(self) -> None:
         """Make what was appended durable."""
-        os.fsync(self._file.fileno())
+        with self._naming_the_file():
+            os.fsync(self._file.fileno())
+
+    @contextmanager
+    def _naming_the_file(self) -> Iterator[None]:
+        """A full disk does not say where; the file does."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -180,19 +216,45 @@ class EpisodeWriter:
         self.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A line that is no episode: where, and why. `torn`: a last line without its end, as a crash leaves it."""
+
+    path: str | Path
+    line: int
+    byte: int
+    why: str
+    torn: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line} (byte {self.byte}): {self.why}"
+
+
+def scan_episodes(path: str | Path) -> Iterator[Episode | Damage]:
+    """What every line of a file is, in order: an episode, or damage that hides no other line."""
+    offset = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
+                try:
+                    yield decode(line)
+                except StoreCorrupt as error:
+                    yield Damage(path, number, offset, str(error))
+            elif _begins_a_line(line):
+                yield Damage(path, number, offset, f"cut off after {len(line)} bytes: a torn write", torn=True)
+            else:
+                yield Damage(path, number, offset, _not_a_line(line))
+            offset += len(line)
+
+
 def read_episodes(path: str | Path) -> Iterator[Episode]:
     """The episodes of a file, in order, one in memory at a time.
 
     Raises StoreCorrupt, naming file, line and byte, at the first line that fails its checksum; what came before
     has been yielded. A last line without its newline is a torn write and ends the iteration quietly.
     """
-    offset = 0
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield decode(line)
-            except StoreCorrupt as error:
-                raise StoreCorrupt(f"{path}, line {number} (byte {offset}): {error}") from error
-            offset += len(line)
+    for found in scan_episodes(path):
+        if isinstance(found, Episode):
+            yield found
+        elif not found.torn:
+            raise StoreCorrupt(str(found))

@@ -77,6 +77,7 @@ def _raise(error: BaseException):
     [
         (ValueError("turns is 0;\nit must be at least 1"), 2, "envgym: turns is 0;; it must be at least 1\n"),
         (SandboxDied("the sandbox is gone"), 1, "envgym: the sandbox is gone (--debug shows where)\n"),
+        (OSError(28, "No space left", "/a b"), 1, "envgym: /a b: No space left (--debug shows where)\n"),
         (typer.Abort(), 1, "envgym: aborted\n"),
         (typer.Exit(7), 7, ""),
     ],

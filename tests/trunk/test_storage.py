@@ -18,7 +18,7 @@ from envgym.errors import Boundary, Failure, StoreCorrupt
 from envgym.messages import Action, ImagePart, Message, ParseError, TextPart, ToolCall
 from envgym.policy import VersionRun
 from envgym.sandbox import SandboxSnapshot
-from envgym.storage import EpisodeWriter, decode, encode, read_episodes
+from envgym.storage import Damage, EpisodeWriter, decode, encode, read_episodes, scan_episodes
 
 texts = st.text(alphabet=st.characters(), max_size=20)
 names = st.text(alphabet=st.characters(), min_size=1, max_size=8)
@@ -217,3 +217,35 @@ def test_appending_goes_on_where_it_stopped(tmp_path: Path) -> None:
             writer.append(episode)
             writer.close()
     assert list(read_episodes(tmp_path / "deep/er/s.jsonl")) == made
+
+
+def test_a_full_disk_names_the_file() -> None:
+    episode = Episode(id="e", task_id="t", root=Step(), turns=(), seed=0, stop=StopReason.GOAL)
+    with EpisodeWriter("/dev/full") as writer, pytest.raises(OSError, match="No space left") as raised:
+        writer.append(episode)
+    assert raised.value.filename == "/dev/full"
+
+
+@pytest.mark.parametrize("text", ["notes of mine", "notes\nof mine", "0000000g {", "\n"])
+def test_what_is_no_file_of_episodes_is_named_so_and_never_cut(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    with pytest.raises(StoreCorrupt, match="not a line of a file of episodes"):
+        EpisodeWriter(path)
+    with pytest.raises(StoreCorrupt, match=r"line 1 \(byte 0\): not a line of a file of episodes"):
+        list(read_episodes(path))
+    assert path.read_text() == text
+
+
+def test_a_scan_gives_the_episodes_around_damage(tmp_path: Path) -> None:
+    made = [Episode(id=f"e{n}", task_id="t", root=Step(), turns=(), seed=n, stop=StopReason.GOAL) for n in range(4)]
+    lines = [encode(episode) for episode in made]
+    lines[1] = lines[1].replace(b"e1", b"e9")
+    path = tmp_path / "s"
+    path.write_bytes(b"".join(lines)[:-7])
+    first, damaged, third, torn = scan_episodes(path)
+    assert (first, third) == (made[0], made[2])
+    assert isinstance(damaged, Damage)
+    assert isinstance(torn, Damage)
+    assert (damaged.line, damaged.byte, damaged.torn) == (2, len(lines[0]), False)
+    assert (torn.line, torn.torn) == (4, True)
