@@ -6,11 +6,12 @@ It plays and stores; it does not train, and success is whatever the environment'
 import asyncio
 import inspect
 import json
+import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -27,10 +28,10 @@ from envgym.policy import Agent
 from envgym.registry import find, make, make_backend, spec
 from envgym.rollout import Job, Rollout, stream
 from envgym.sandbox import SandboxBackend
-from envgym.storage import EpisodeWriter
+from envgym.storage import EpisodeWriter, read_episodes
 from envgym.task import Task, TaskSet
 
-__all__ = ["Plan", "rollout_command", "run_plan"]
+__all__ = ["Plan", "Tally", "rollout_command", "run_plan", "stored_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,10 @@ class Plan:
             raise ValueError(f"environment {self.env!r} has no tasks of split {self.split!r}; its splits: {known}")
         return chosen
 
+    def _options(self) -> dict[str, Any]:
+        given = {"env": self.env_options, "task": self.task_options, "agent": self.agent_options}
+        return {f"{name} options": options for name, options in given.items() if options}
+
     def jobs(self, backend: SandboxBackend | None) -> Iterator[Job]:
         """One job per episode, made when it is drawn."""
         tasks, factory = self.tasks(), find("agents", self.agent)
@@ -73,7 +78,11 @@ class Plan:
         count = self.episodes if tasks.infinite else len(tasks)
         if not count:
             raise ValueError(f"environment {self.env!r} has no tasks; what are its --task-option values?")
-        provenance = (("envgym", version("envgym")), ("environment", self.env), ("agent", self.agent))
+        played = {"turns": self.limits.turns, **self._options()}
+        provenance = (
+            *(("envgym", version("envgym")), ("environment", self.env), ("agent", self.agent)),
+            *((name, json.dumps(value, sort_keys=True)) for name, value in played.items()),
+        )
         rollout = Rollout(limits=self.limits, provenance=provenance)
 
         def job(index: int, task: Task) -> Job:
@@ -92,13 +101,40 @@ class Plan:
         return (job(index, tasks[index % count]) for index in range(self.episodes))
 
 
-async def run_plan(plan: Plan) -> AsyncIterator[Episode]:
-    """Play a plan and yield its episodes as they finish."""
+def stored_of(plan: Plan, out: Path) -> list[Episode]:
+    """The episodes of a plan that an earlier, interrupted call left in its file.
+
+    Raises ValueError naming the first one that this plan would not play just so.
+    """
+    if out.is_dir():
+        raise ValueError(f"--out {out} is a directory; name a file in it")
+    if not out.is_file():  # none yet, or a device
+        return []
+    stored, jobs = list(read_episodes(out)), {job.episode_id: job for job in plan.jobs(None)}
+    advice = "go on with the command that began this file, or name another"
+    for episode in stored:
+        job = jobs.pop(episode.id, None)
+        if job is None:
+            raise ValueError(f"--out {out} holds episode {episode.id!r}, which is not of this plan; {advice}")
+        then = {**dict(episode.provenance), "task": episode.task_id, "seed": episode.seed}
+        now = {**dict(job.rollout.provenance), "task": job.task_id, "seed": job.seed}
+        for name in {**then, **now}:
+            if then.get(name) != now.get(name):
+                raise ValueError(
+                    f"--out {out} was begun otherwise: {name} was {then.get(name, 'not given')}, now it is "
+                    f"{now.get(name, 'not given')}; {advice}"
+                )
+    return stored
+
+
+async def run_plan(plan: Plan, *, stored: Collection[str] = ()) -> AsyncIterator[Episode]:
+    """Play a plan, but for the episode ids in `stored`, and yield its episodes as they finish."""
     async with AsyncExitStack() as stack:
         backend = None
         if spec(plan.env).sandbox:
             backend = await stack.enter_async_context(make_backend(plan.sandbox))
-        async for episode in stream(plan.jobs(backend), concurrency=plan.concurrency, retries=plan.retries):
+        jobs = (job for job in plan.jobs(backend) if job.episode_id not in stored)
+        async for episode in stream(jobs, concurrency=plan.concurrency, retries=plan.retries):
             yield episode
 
 
@@ -106,7 +142,7 @@ def rollout_command(  # noqa: PLR0913  # one parameter per option
     env: Annotated[str, typer.Argument(help="A registered environment; see `envgym list`.")],
     agent: Annotated[str, typer.Option(help="A registered agent.")] = "random",
     episodes: Annotated[int, typer.Option("-n", "--episodes", min=1, help="How many episodes.")] = 16,
-    out: Annotated[Path | None, typer.Option(help="Append the episodes to this file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Store the episodes here; the same command goes on.")] = None,
     split: Annotated[str | None, typer.Option(help="Only tasks of this split.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Fixes tasks' and agents' draws.")] = 0,
     turns: Annotated[int, typer.Option(min=1, help="Bound on an episode's turns.")] = Limits().turns,
@@ -125,9 +161,15 @@ def rollout_command(  # noqa: PLR0913  # one parameter per option
         key_values(task_option or (), "--task-option"),
         key_values(agent_option or (), "--agent-option"),
     )  # fmt: skip
-    if out is not None and out.exists() and out.stat().st_size:
-        raise ValueError(f"--out {out} exists already; episode ids would repeat: name a new file or remove it")
-    summary = asyncio.run(_collect(plan, out))
+    stored = [] if out is None else stored_of(plan, out)
+    tally = Tally(plan)
+    try:
+        asyncio.run(_collect(plan, out, stored, tally))
+    except KeyboardInterrupt as error:
+        kept = "none is kept (--out FILE keeps them)" if out is None else f"kept in {out}; the same command goes on"
+        error.add_note(f"{tally.done} of {episodes} episodes were played, {kept}")
+        raise
+    summary = tally.summary(out)
     if as_json:
         json.dump(summary, sys.stdout, indent=1)
         print()
@@ -137,57 +179,67 @@ def rollout_command(  # noqa: PLR0913  # one parameter per option
         raise typer.Exit(1)
 
 
-async def _collect(plan: Plan, out: Path | None) -> dict[str, Any]:
-    stops: Counter[str] = Counter()
-    failures: Counter[tuple[str, str, str]] = Counter()
-    rewards: list[float] = []
-    turns = tokens = done = 0
-    started = time.perf_counter()
-    async with AsyncExitStack() as stack:
+class Tally:
+    """Counts of a plan's episodes. What differs in the ids of task and episode alone is one failure."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.started = plan, time.perf_counter()
+        self.done = self.turns = self.tokens = 0
+        self.rewards: list[float] = []
+        self.stops: Counter[str] = Counter()
+        self.failures: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def add(self, episode: Episode) -> None:
+        """Count one episode."""
+        self.done += 1
+        self.turns += len(episode.turns)
+        self.tokens += episode.sampled_tokens
+        if episode.failure is None:
+            self.stops[str(episode.stop)] += 1
+            self.rewards += [] if episode.reward is None else [episode.reward]
+            return
+        failure, general = episode.failure, episode.failure.message
+        for name in (episode.id, episode.task_id):
+            general = general.replace(name, "")
+        row = {"boundary": str(failure.boundary), "kind": failure.kind, "where": failure.where}
+        first = {**row, "message": failure.message[:300], "count": 0}
+        self.failures.setdefault((*row.values(), general), first)["count"] += 1
+
+    def summary(self, out: Path | None) -> dict[str, Any]:
+        """What a script is told."""
+        failures = sorted(self.failures.values(), key=lambda row: -row["count"])
+        return {
+            "environment": self.plan.env,
+            "agent": self.plan.agent,
+            "episodes": self.done,
+            "failed": sum(row["count"] for row in failures),
+            "turns": self.turns,
+            "sampled_tokens": self.tokens,
+            "mean_reward": float(np.mean(self.rewards)) if self.rewards else None,
+            "stops": dict(self.stops.most_common()),
+            "failures": failures,
+            "wall_s": time.perf_counter() - self.started,
+            "out": None if out is None else str(out),
+        }
+
+
+async def _collect(plan: Plan, out: Path | None, stored: Sequence[Episode], tally: Tally) -> None:
+    from rich.console import Console  # only who plays pays for it
+
+    from envgym.progress import Bar
+
+    for episode in stored:
+        tally.add(episode)
+    with ExitStack() as stack:
         writer = stack.enter_context(EpisodeWriter(out)) if out is not None else None
-        tick = stack.enter_context(_progress(plan.episodes))
-        async for episode in run_plan(plan):
-            done += 1
-            turns += len(episode.turns)
-            tokens += episode.sampled_tokens
+        bar = stack.enter_context(Bar(Console(stderr=True), "episodes", plan.episodes))
+        if stored:
+            bar.say(f"{out} holds {len(stored)} of {plan.episodes} episodes; the others are played")
+        async for episode in run_plan(plan, stored={episode.id for episode in stored}):
             if writer is not None:
                 writer.append(episode)
-            if episode.failure is not None:
-                failures[episode.failure.boundary, episode.failure.kind, episode.failure.message[:300]] += 1
-            else:
-                stops[str(episode.stop)] += 1
-                rewards += [] if episode.reward is None else [episode.reward]
-            tick()
-    return {
-        "environment": plan.env,
-        "agent": plan.agent,
-        "episodes": done,
-        "failed": sum(failures.values()),
-        "turns": turns,
-        "sampled_tokens": tokens,
-        "mean_reward": float(np.mean(rewards)) if rewards else None,
-        "stops": dict(stops.most_common()),
-        "failures": [
-            {"boundary": party, "kind": kind, "message": message, "count": count}
-            for (party, kind, message), count in failures.most_common()
-        ],
-        "wall_s": time.perf_counter() - started,
-        "out": None if out is None else str(out),
-    }
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar with an estimate on a terminal's standard error; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console  # only a terminal pays for it
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("episodes", total=total)
-        yield lambda: bar.advance(task)
+            tally.add(episode)
+            bar.update(tally.done)
 
 
 def _show(summary: dict[str, Any]) -> None:
@@ -202,6 +254,6 @@ def _show(summary: dict[str, Any]) -> None:
     if summary["failures"]:
         print(f"{summary['failed']} failed; they have no reward and are in no mean:")
     for row in summary["failures"]:
-        print(f"  {row['count']:6}  {row['boundary']}  {row['kind']}: {row['message']}")
+        print(f"  {row['count']:6}  {row['boundary']}  {row['kind']}: {(row['message'].splitlines() or [''])[0]}")
     if summary["out"]:
-        print(f"written to {summary['out']}; look at them with: envgym show {summary['out']}")
+        print(f"written to {summary['out']}; look at them with: envgym show {shlex.quote(summary['out'])}")

@@ -2,14 +2,18 @@
 
 import hashlib
 import json
+import shlex
+from dataclasses import replace
 from importlib.metadata import distribution
 
 import pytest
+from envgym_environments.text.guess import SPEC as GUESS
+from envgym_environments.text.guess import Guess
 
 from envgym import EpisodeWriter, Task, read_episodes
 from envgym.cli.extras import extras_of
 from envgym.cli.show import visible
-from envgym.registry import names
+from envgym.registry import names, register, unregister
 
 
 def test_list_says_what_there_is_and_what_is_missing(envgym, memory):
@@ -112,12 +116,94 @@ def test_the_same_plan_gives_the_same_episodes_whatever_the_concurrency(envgym, 
     assert one == many
 
 
-def test_rollout_refuses_to_repeat_ids_in_a_file(envgym, memory, tmp_path):
+def test_a_rollout_goes_on_where_an_earlier_one_was_cut_off(envgym, memory, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    options = ("rollout", "memory", "--agent", "player", "-n", "5", "--seed", "2", "--json", "--out")
+    first = json.loads(envgym(*options, str(whole)).out)
+    lines = whole.read_bytes().splitlines(keepends=True)
+    cut.write_bytes(b"".join(lines[:3]) + lines[3][:-9])  # killed while the fourth was written
+    ran = envgym(*options, str(cut))
+    assert (ran.code, f"{cut} holds 3 of 5 episodes; the others are played" in ran.err) == (0, True)
+    differ = {"out", "wall_s"}
+    assert {name: value for name, value in json.loads(ran.out).items() if name not in differ} == {
+        name: value for name, value in first.items() if name not in differ
+    }
+    want, got = ({episode.id: episode for episode in read_episodes(path)} for path in (whole, cut))
+    assert got == want
+    assert cut.read_bytes().splitlines()[:3] == whole.read_bytes().splitlines()[:3]
+    finished = cut.read_bytes()
+    assert envgym(*options, str(cut)).code == 0
+    assert cut.read_bytes() == finished
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("guess", "--agent", "random", "-n", "4", "--seed", "1"), "'guess-s0-00000"),
+        (("guess", "--agent", "random", "-n", "2"), "'guess-s0-00000"),
+        (("guess", "--agent", "expert", "-n", "4"), "agent was random, now it is expert"),
+        (("guess", "--agent", "random", "-n", "4", "--turns", "7"), "turns was 50, now it is 7"),
+        (("guess", "--agent", "random", "-n", "4", "--split", "test"), "task was "),
+        (("guess", "--agent", "random", "-n", "4", "--task-option", "count=9"), "task options was not given, now"),
+        (("guess-hidden", "--agent", "random", "-n", "4"), "'guess-s0-00000"),
+    ],
+)
+def test_a_rollout_goes_on_with_its_own_plan_only(envgym, tmp_path, arguments, said):
     out = tmp_path / "episodes"
-    assert envgym("rollout", "memory", "--agent", "player", "-n", "1", "--out", str(out)).code == 0
-    ran = envgym("rollout", "memory", "--agent", "player", "-n", "1", "--out", str(out))
-    assert ran.code == 2
-    assert "ids would repeat" in ran.err
+    register("environments", "guess-hidden", GUESS)
+    try:
+        assert envgym("rollout", "guess", "--agent", "random", "-n", "4", "--out", str(out)).code == 0
+        before = out.read_bytes()
+        ran = envgym("rollout", *arguments, "--out", str(out))
+    finally:
+        unregister("environments", "guess-hidden")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert said in ran.err
+    assert out.read_bytes() == before
+
+
+def test_a_rollout_into_what_is_no_file_of_episodes_says_so_and_leaves_it(envgym, tmp_path):
+    ran = envgym("rollout", "guess", "--agent", "random", "--out", str(tmp_path))
+    assert (ran.code, "is a directory; name a file in it" in ran.err) == (2, True)
+    notes = tmp_path / "notes"
+    notes.write_text("mine")
+    ran = envgym("rollout", "guess", "--agent", "random", "--out", str(notes))
+    assert (ran.code, "not a line of a file of episodes" in ran.err) == (1, True)
+    assert notes.read_text() == "mine"
+
+
+def test_a_full_disk_is_one_line_with_the_file(envgym):
+    ran = envgym("rollout", "guess", "--agent", "random", "--out", "/dev/full")
+    assert ran.code == 1
+    assert ran.err.splitlines()[-1] == "envgym: /dev/full: No space left on device (--debug shows where)"
+
+
+def test_one_mistake_in_many_episodes_is_one_row(envgym, memory):
+    def explode(task: Task) -> Guess:
+        raise OSError(f"no world for {task.id}\nand more of it")
+
+    register("environments", "explodes", replace(GUESS, name="explodes", make=explode))
+    try:
+        ran = envgym("rollout", "explodes", "--agent", "player", "-n", "12")
+        found = json.loads(envgym("rollout", "explodes", "--agent", "player", "-n", "12", "--json").out)
+    finally:
+        unregister("environments", "explodes")
+    assert (found["failed"], [row["count"] for row in found["failures"]]) == (12, [12])
+    assert [line.split()[:2] for line in ran.out.splitlines()[2:]] == [["12", "infrastructure"]]
+    assert "no world for" in ran.out
+    assert "and more of it" not in ran.out
+
+
+def test_a_rollout_tells_its_progress_where_there_is_no_terminal(envgym):
+    ran = envgym("rollout", "guess", "--agent", "random", "-n", "3")
+    assert ran.err.splitlines()[-1].startswith("episodes 3/3  0:00:0")
+
+
+def test_the_command_that_is_offered_next_can_be_pasted(envgym, tmp_path):
+    out = tmp_path / "my runs" / "a;b"
+    said = envgym("rollout", "guess", "--agent", "random", "-n", "1", "--out", str(out)).out
+    assert shlex.split(said.splitlines()[-1])[-3:] == ["envgym", "show", str(out)]
+    assert f"pip install -e '{tmp_path}/my env' " in envgym("new", "my-env", "--into", f"{tmp_path}/my env").out
 
 
 def test_failures_are_counted_in_a_table_and_all_failing_is_status_1(envgym, memory, full_disk):
