@@ -30,6 +30,8 @@ def run(arguments: Sequence[str]) -> int:
 
     ``--debug``, anywhere before ``--``, shows the traceback instead.
     """
+    if sys.stdout is None:  # as a shell's >&- leaves it
+        return _say("standard output is closed; send it to /dev/null if nobody reads it", 1)
     given = list(arguments)
     ours = given[: given.index("--")] if "--" in given else given
     if "--debug" in ours:
@@ -75,5 +77,6 @@ def _program() -> CommandGroup:
 
 
 def _say(text: str, code: int) -> int:
-    print(f"envgym: {text}", file=sys.stderr)
+    if sys.stderr is not None:  # None would print to standard output
+        print(f"envgym: {text}", file=sys.stderr)
     return code

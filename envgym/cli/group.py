@@ -5,6 +5,7 @@ that help does not load torch.
 """
 
 import ast
+import sys
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,8 +19,29 @@ from envgym.registry import find, names
 __all__ = ["CommandGroup", "source_of", "summary"]
 
 
+class _Command(TyperCommand):
+    """A command that says, when it is interrupted, how its run folder is resumed: it has --out and --resume."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            out = ctx.params.get("out")
+            if "resume" in ctx.params and isinstance(out, Path) and out.is_dir() and any(out.iterdir()):
+                error.add_note(f"what was done is kept in {out}; go on with the same command and --resume")
+            raise
+
+
 class CommandGroup(TyperGroup):
     """The commands of the registry's group "commands": a `typer.Typer` or a function with Typer's annotations."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an interrupt is said on standard error, with the notes that the command gave it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            print("; ".join(["envgym: interrupted", *getattr(error, "__notes__", ())]), file=sys.stderr)
+            raise
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Every registered name."""
@@ -36,7 +58,7 @@ class CommandGroup(TyperGroup):
         thing = find("commands", args[0])
         if not isinstance(thing, typer.Typer):
             function, thing = thing, typer.Typer(add_completion=False, rich_markup_mode=None)
-            thing.command(args[0])(function)
+            thing.command(args[0], cls=_Command)(function)
         return args[0], typer.main.get_command(thing), args[1:]
 
 

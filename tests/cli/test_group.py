@@ -1,8 +1,11 @@
 """Commands by name: help without imports, unknown names with a hint, one line for every known fault."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import typer
@@ -10,6 +13,7 @@ import typer
 from envgym.errors import SandboxDied
 from envgym.limits import Limits
 from envgym.registry import names, register, unregister
+from envgym.storage import read_episodes
 
 
 def test_help_lists_every_command_with_a_summary(envgym):
@@ -117,3 +121,54 @@ def test_debug_shows_the_traceback_and_a_defect_is_never_hidden(envgym):
     finally:
         unregister("commands", "fails")
         unregister("commands", "breaks")
+
+
+def _envgym(arguments: str) -> list[str]:
+    return ["/bin/sh", "-c", f'exec "{sys.executable}" -c "import envgym.cli; envgym.cli.main()" {arguments}']
+
+
+@pytest.mark.parametrize("arguments", ["rollout guess --agent random -n 2 --json", "list", "list --json"])
+def test_a_closed_standard_output_is_one_line(arguments):
+    done = subprocess.run(_envgym(f"{arguments} >&-"), stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("envgym: standard output is closed")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_interrupted_rollout_says_what_is_kept_and_how_to_go_on(tmp_path):
+    out = tmp_path / "episodes"
+    command = _envgym(f"rollout guess --agent random -n 1000000 --out {out}")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as running:
+        while not out.exists() or not out.stat().st_size:
+            assert running.poll() is None
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        said = running.communicate(timeout=60)[1]
+    assert running.returncode == 130
+    kept = sum(1 for _ in read_episodes(out))
+    assert said.splitlines()[-1] == (
+        f"envgym: interrupted; {kept} of 1000000 episodes were played, kept in {out}; the same command goes on"
+    )
+
+
+def test_an_interrupted_command_with_a_run_folder_says_how_it_is_resumed(envgym, tmp_path):
+    def command(out: Path, resume: bool = False) -> None:
+        """Work."""
+        del resume
+        out.mkdir(exist_ok=True)
+        if (out / "config.json").exists():
+            raise KeyboardInterrupt
+        (out / "config.json").touch()
+
+    register("commands", "works", command)
+    register("commands", "stops", _raise(KeyboardInterrupt()))
+    try:
+        assert envgym("works", str(tmp_path / "run")).code == 0
+        ran = envgym("works", str(tmp_path / "run"))
+        assert (ran.code, ran.out) == (130, "")
+        kept = f"what was done is kept in {tmp_path}/run; go on with the same command and --resume"
+        assert ran.err == f"envgym: interrupted; {kept}\n"
+        assert envgym("stops").err == "envgym: interrupted\n"
+    finally:
+        unregister("commands", "works")
+        unregister("commands", "stops")
