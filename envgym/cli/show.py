@@ -6,7 +6,7 @@ terminal it is read on.
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,13 +18,16 @@ from rich.tree import Tree
 
 from envgym.env import Step
 from envgym.episode import Episode, Turn
+from envgym.errors import StoreCorrupt
 from envgym.messages import text_of
-from envgym.storage import encode, read_episodes
+from envgym.storage import Damage, encode, scan_episodes
 from envgym.tools import compact
 
 __all__ = ["show_command", "visible"]
 
 _SHORT = 600
+_ROWS = 100
+_NAMED = 10  # damaged lines
 _UNBOUNDED = 400  # columns where no terminal bounds them
 
 
@@ -32,8 +35,12 @@ def show_command(
     file: Annotated[Path, typer.Argument(help="A file of episodes.", exists=True, dir_okay=False)],
     episode: Annotated[str | None, typer.Option(help="An episode's id, or its number in the file from 0.")] = None,
     turn: Annotated[int | None, typer.Option(min=0, help="One turn of it, in full, with its tokens.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Rows of the list.")] = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="The stored records as JSON, one per line.")] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Rows of the list [default: 100; with --json all]")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Rows of the list, one per line; with --episode the stored record.")
+    ] = False,
 ) -> None:
     """Look at stored episodes: a list, one episode as a tree of turns, or one turn with its tokens."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _UNBOUNDED)
@@ -63,32 +70,57 @@ def visible(text: str, limit: int | None = None) -> str:
 
 
 def _find(file: Path, wanted: str) -> Episode:
-    for number, episode in enumerate(read_episodes(file)):
-        if episode.id == wanted or wanted == str(number):
-            return episode
+    for number, found in enumerate(scan_episodes(file)):
+        if isinstance(found, Episode) and wanted in (found.id, str(number)):
+            return found
+        if isinstance(found, Damage) and wanted == str(number):
+            raise StoreCorrupt(str(found))
     raise ValueError(f"--episode {wanted!r} is neither an id nor a number in {file}")
 
 
-def _list(file: Path, limit: int, as_json: bool, console: Console) -> None:
-    if as_json:
-        for episode in read_episodes(file):
-            print(json.dumps(_facts(episode)))
-        return
+def _list(file: Path, limit: int | None, as_json: bool, console: Console) -> None:
+    """The good rows; then, on standard error, the damaged ones (exit status 1) and a torn tail (no fault)."""
+    bound = limit or (None if as_json else _ROWS)
     table = Table("#", "episode", "task", "turns", "tokens", "reward", "ended", box=None, pad_edge=False)
-    more = 0
-    for number, episode in enumerate(read_episodes(file)):
-        if number >= limit:
-            more += 1
+    good, damaged = 0, []
+    for number, found in enumerate(scan_episodes(file)):
+        if isinstance(found, Damage):
+            damaged.append(found)
             continue
-        facts = _facts(episode)
-        indent = "  " * episode.id.count("/") if episode.parent else ""
-        table.add_row(
-            str(number), Text(indent + visible(episode.id)), Text(visible(episode.task_id)), str(facts["turns"]),
-            str(facts["sampled_tokens"]), _number(facts["reward"]), Text(visible(facts["ended"], 160)),
-        )  # fmt: skip
-    console.print(table)
-    if more:
-        console.print(f"... and {more} more (--limit)")
+        good += 1
+        if bound is not None and good > bound:
+            continue
+        if as_json:
+            print(json.dumps(_facts(found)))
+        else:
+            _add_row(table, number, found)
+    if damaged and not good and not damaged[0].torn:
+        raise StoreCorrupt(str(damaged[0]))
+    if not as_json:
+        console.print(table)
+        if bound is not None and good > bound:
+            console.print(f"... and {good - bound} more (--limit)")
+    _tell(damaged)
+
+
+def _add_row(table: Table, number: int, episode: Episode) -> None:
+    facts = _facts(episode)
+    indent = "  " * episode.id.count("/") if episode.parent else ""
+    ended = (facts["ended"].splitlines() or [""])[0]
+    table.add_row(
+        str(number), Text(indent + visible(episode.id)), Text(visible(episode.task_id)), str(facts["turns"]),
+        str(facts["sampled_tokens"]), _number(facts["reward"]), Text(visible(ended, 160)),
+    )  # fmt: skip
+
+
+def _tell(damaged: Sequence[Damage]) -> None:
+    corrupt = [one for one in damaged if not one.torn]
+    for one in [*corrupt[:_NAMED], *(one for one in damaged if one.torn)]:
+        print(f"envgym: {one}", file=sys.stderr)
+    if len(corrupt) > _NAMED:
+        print(f"envgym: {len(corrupt) - _NAMED} more lines of {corrupt[0].path} are damaged", file=sys.stderr)
+    if corrupt:
+        raise typer.Exit(1)
 
 
 def _facts(episode: Episode) -> dict[str, Any]:

@@ -236,6 +236,65 @@ def test_show_names_tokens_failures_and_forks(envgym, tmp_path, memory_episodes)
     assert "forked from root after turn 1" in envgym("show", str(path), "--episode", "root/0").out
 
 
+def _stored(path, episodes):
+    with EpisodeWriter(path) as writer:
+        for episode in episodes:
+            writer.append(episode)
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def test_the_limit_of_a_list_holds_for_json_too(envgym, tmp_path, memory_episodes):
+    path = tmp_path / "episodes"
+    many = [replace(memory_episodes[0], id=f"e{number}") for number in range(120)]
+    _stored(path, many)
+    assert len(envgym("show", str(path), "--limit", "1", "--json").out.splitlines()) == 1
+    assert len(envgym("show", str(path), "--json").out.splitlines()) == 120
+    assert envgym("show", str(path)).out.splitlines()[-1] == "... and 20 more (--limit)"
+
+
+def test_show_lists_what_is_whole_and_names_what_is_damaged(envgym, tmp_path, memory_episodes):
+    path = tmp_path / "episodes"
+    lines = _stored(path, [replace(memory_episodes[0], id=f"e{number}") for number in range(4)])
+    path.write_bytes(b"".join([lines[0], lines[1].replace(b"e1", b"e9"), *lines[2:]]))
+    ran = envgym("show", str(path))
+    assert (ran.code, [line.split()[:2] for line in ran.out.splitlines()[1:]]) == (
+        1,
+        [["0", "e0"], ["2", "e2"], ["3", "e3"]],
+    )
+    assert ran.err.count("\n") == 1
+    assert f"{path}, line 2 (byte {len(lines[0])}): checksum" in ran.err
+    assert "e2" in envgym("show", str(path), "--episode", "2").out
+    ran = envgym("show", str(path), "--episode", "1")
+    assert (ran.code, "line 2" in ran.err) == (1, True)
+    path.write_bytes(b"".join(lines)[:-9])
+    ran = envgym("show", str(path), "--json")
+    assert (ran.code, len(ran.out.splitlines())) == (0, 3)
+    assert "line 4" in ran.err
+    assert "a torn write" in ran.err
+    path.write_bytes(lines[0] + b"noise\n" * 300)
+    ran = envgym("show", str(path))
+    assert (ran.code, ran.err.count("\n")) == (1, 11)
+    assert "290 more lines" in ran.err
+
+
+def test_show_says_first_that_a_file_holds_no_episodes(envgym, tmp_path):
+    path = tmp_path / "hello"
+    for text in ("hello\nworld\n", "hello"):
+        path.write_text(text)
+        ran = envgym("show", str(path))
+        assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+        assert "line 1 (byte 0): not a line of a file of episodes" in ran.err
+
+
+def test_a_message_of_many_lines_is_one_row_of_the_list(envgym, tmp_path, memory_episodes):
+    path, broken = tmp_path / "episodes", memory_episodes[-1]
+    failure = broken.failure.model_copy(update={"message": "first\nsecond"})
+    _stored(path, [replace(broken, failure=failure)])
+    listed = envgym("show", str(path)).out
+    assert (listed.count("\n"), "first" in listed, "second" in listed) == (2, True, False)
+    assert "second" in envgym("show", str(path), "--episode", "0").out
+
+
 @pytest.mark.parametrize("name", ["guess", "memory"])
 def test_check_passes_an_environment_that_keeps_the_contract(envgym, memory, name):
     ran = envgym("check", name)
