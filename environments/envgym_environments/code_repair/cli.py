@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +13,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from envgym.errors import StoreCorrupt
 from envgym.progress import Bar
 from envgym.registry import make_backend
+from envgym.task import Task, TaskSet
 from envgym_environments.code_repair.factory import Plan, Verdict, Yield
 from envgym_environments.code_repair.reach import reach_by_operator
 from envgym_environments.code_repair.sources import packages
@@ -23,6 +27,9 @@ __all__ = ["tasks_command", "yield_by_operator", "yield_by_package"]
 tasks_command = typer.Typer(
     add_completion=False, rich_markup_mode=None, help="Build, count and show code-repair tasks."
 )
+
+_Row = dict[str, int | str]
+_UNBOUNDED = 400  # columns where no terminal bounds them
 
 _File = Annotated[Path | None, typer.Option("--file", help="The task file (default: in the cache).")]
 _Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
@@ -54,7 +61,8 @@ def build(
             with Bar(Console(stderr=True), "tasks", total) as bar:
                 return await build_tasks(chosen, place, plan=plan, path=file, progress=bar.say, on_task=bar.update)
 
-    built = asyncio.run(work())
+    with _naming(file or default_path()):
+        built = asyncio.run(work())
     if as_json:
         rows = {"operators": yield_by_operator(built.yields), "packages": yield_by_package(built.yields)}
         counts = {"file": str(built.path), "tasks": len(built.tasks), "failed": built.failed}
@@ -74,17 +82,21 @@ def stats(
 ) -> None:
     """Tasks by package and split, and the yield of the build by operator and by package."""
     place = file or default_path()
-    tasks = load_tasks(place)
+    tasks = _load(place)
     yields = load_yields(place)
     reach = reach_by_operator(tasks) if fixes else None
+    counts = Counter((task.split, str(task.metadata["package"])) for task in tasks)
+    rows: list[_Row] = [
+        {"split": split, "package": name, "tasks": count} for (split, name), count in counts.items()
+    ]
     if as_json:
-        counts = Counter((task.split, str(task.metadata["package"])) for task in tasks)
-        rows = [{"split": split, "package": name, "tasks": count} for (split, name), count in counts.items()]
         shares = {} if reach is None else {"right_fix_listed": reach}
-        typer.echo(json.dumps({"tasks": rows, "operators": yield_by_operator(yields), **shares}, indent=1))
+        built = {"operators": yield_by_operator(yields), "packages": yield_by_package(yields)}
+        typer.echo(json.dumps({"tasks": rows, **built, **shares}, indent=1))
         return
     splits = Counter(task.split for task in tasks)
     typer.echo(f"{len(tasks)} tasks: {', '.join(f'{count} {name}' for name, count in splits.items())}")
+    _show_table(rows)
     _show_yields(yields)
     if reach == {}:
         typer.echo(f"there is no task in {place} whose fixes could be counted; `envgym tasks build` says why")
@@ -101,12 +113,7 @@ def show(
     as_json: _Json = False,
 ) -> None:
     """One task: its prompt, its tests, and with --gold the patch that repairs it. As JSON: the whole task."""
-    found = [task for task in load_tasks(file) if task.id.endswith(task_id)]
-    if len(found) != 1:
-        raise typer.BadParameter(
-            f"{task_id!r} is the end of {len(found)} task ids; it must name one", param_hint="ID"
-        )
-    task = found[0]
+    task = _named(_load(file or default_path()), task_id)
     if as_json:
         record = task.model_dump(mode="json")
         record["metadata"] = {key: value for key, value in task.metadata.items() if gold or key != "gold"}
@@ -121,7 +128,39 @@ def show(
         typer.echo(f"\n{answer['patch']}")
 
 
-def yield_by_operator(yields: Mapping[str, Yield]) -> list[dict[str, int | str]]:
+def _named(tasks: Sequence[Task], task_id: str) -> Task:
+    """The task with this id, or with this end of one. Raises BadParameter when there is none, or several."""
+    found = [task for task in tasks if task.id.endswith(task_id)]
+    exact = [task for task in found if task.id == task_id] or found
+    if not found:
+        raise typer.BadParameter(f"no task id ends with {task_id!r}", param_hint="ID")
+    if len(exact) > 1:
+        some = ", ".join(repr(task.id) for task in found[:3])
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        raise typer.BadParameter(f"{task_id!r} is the end of several task ids: {some}{more}", param_hint="ID")
+    return exact[0]
+
+
+def _load(place: Path) -> TaskSet:
+    """The tasks of a file. A damaged one is the world's fault, as a missing one is: the same exit status."""
+    try:
+        return load_tasks(place)
+    except ValueError as error:
+        raise StoreCorrupt(str(error)) from error
+
+
+@contextmanager
+def _naming(place: Path) -> Iterator[None]:
+    """A full disk does not say where; the task file does."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(place)) from error
+
+
+def yield_by_operator(yields: Mapping[str, Yield]) -> list[_Row]:
     """One row per operator: candidates tried, and how many got each verdict."""
     total: dict[str, Counter[str]] = {}
     for counts in yields.values():
@@ -133,7 +172,7 @@ def yield_by_operator(yields: Mapping[str, Yield]) -> list[dict[str, int | str]]
     ]
 
 
-def yield_by_package(yields: Mapping[str, Yield]) -> list[dict[str, int | str]]:
+def yield_by_package(yields: Mapping[str, Yield]) -> list[_Row]:
     """One row per package: tried, valid, places left out, seconds, and valid tasks per hour of one process."""
     return [
         {
@@ -150,11 +189,14 @@ def yield_by_package(yields: Mapping[str, Yield]) -> list[dict[str, int | str]]:
 
 
 def _show_yields(yields: Mapping[str, Yield]) -> None:
-    console = Console()
     for rows in (yield_by_operator(yields), yield_by_package(yields)):
-        if not rows:
-            continue
-        table = Table(*rows[0], box=None)
-        for row in rows:
-            table.add_row(*(str(value) for value in row.values()))
-        console.print(table)
+        _show_table(rows)
+
+
+def _show_table(rows: Sequence[_Row]) -> None:
+    if not rows:
+        return
+    table = Table(*rows[0], box=None)
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    Console(width=None if sys.stdout.isatty() else _UNBOUNDED).print(table)

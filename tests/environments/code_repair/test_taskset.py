@@ -16,6 +16,7 @@ from envgym_environments.code_repair.taskset import (
 )
 from typer.testing import CliRunner
 
+from envgym.cli import run
 from envgym.registry import make_backend
 from envgym.task import Task, Tree, World
 
@@ -143,7 +144,11 @@ def test_the_console_counts_and_shows_tasks_and_names_an_unknown_one(cache, monk
     assert answered == tasks[1].model_dump(mode="json")
     refused = console.invoke(tasks_command, ["show", "nothing"])
     assert refused.exit_code == 2
-    assert "'nothing' is the end of 0 task ids" in " ".join(refused.output.replace("│", " ").split())
+    assert "no task id ends with 'nothing'" in " ".join(refused.output.replace("│", " ").split())
+    several = console.invoke(tasks_command, ["show", ""])
+    assert several.exit_code == 2
+    said = " ".join(several.output.replace("│", " ").split())
+    assert "the end of several task ids: 'small/0', 'small/1', 'small/2'" in said
     unknown = console.invoke(tasks_command, ["build", "--package", "nothing"])
     assert unknown.exit_code == 2
     assert "toolz" in unknown.output
@@ -162,3 +167,31 @@ def test_the_console_tells_a_build_as_json(cache, monkeypatch) -> None:
     assert (found["file"], found["tasks"], found["failed"]) == (str(path), 3, {})
     assert [(row["operator"], row["tried"], row["valid"]) for row in found["operators"]] == [("names", 4, 3)]
     assert [(row["package"], row["per_hour"]) for row in found["packages"]] == [("toolz", 300)]
+
+
+def test_the_statistics_are_whole_where_no_terminal_bounds_them(cache, monkeypatch) -> None:
+    monkeypatch.setenv("ENVGYM_CACHE", str(cache))
+    path = cache / "tasks.jsonl"
+    write_tasks(some(cache), path)
+    names = [f"wrong-operator-with-a-name-as-long-as-number-{number}" for number in range(3)]
+    _write_yields({"small": Yield({name: Counter(valid=3, flaky=1) for name in names}, seconds=36.0)}, path)
+    told = CliRunner().invoke(tasks_command, ["stats"], env={"COLUMNS": "80"}).output
+    assert all(name in told for name in names)
+    assert [line.split() for line in told.splitlines()[1:3]] == [
+        ["split", "package", "tasks"],
+        ["train", "small", "3"],
+    ]
+    assert ["small", "12", "9", "0", "0", "36", "900"] in [line.split() for line in told.splitlines()]
+    found = json.loads(CliRunner().invoke(tasks_command, ["stats", "--json"]).stdout)
+    assert [(row["package"], row["per_hour"]) for row in found["packages"]] == [("small", 900)]
+
+
+def test_a_missing_task_file_and_a_damaged_one_have_one_exit_status(cache, tmp_path, capsys) -> None:
+    path = tmp_path / "tasks.jsonl"
+    write_tasks(some(cache), path)
+    path.write_text(path.read_text().replace("small/1", "small/9"))
+    for command in (["stats"], ["show", "small/2"]):
+        for place, said in ((path, "changed by hand"), (tmp_path / "none", "no task file at")):
+            assert run(["tasks", *command, "--file", str(place)]) == 1
+            told = capsys.readouterr().err
+            assert (told.count("\n"), said in told) == (1, True)
