@@ -19,6 +19,7 @@ A failure is recorded as a `Failure` on the episode by the rollout; it is never 
 """
 
 import traceback
+from asyncio import CancelledError
 from enum import StrEnum
 from types import TracebackType
 
@@ -149,16 +150,18 @@ _WRAP: dict[Boundary, type[EnvgymError]] = {
 class boundary:  # reads as a statement: ``with boundary(...)``
     """Attribute whatever escapes the block to `party`.
 
-    An `EnvgymError` passes unchanged (it already knows whose fault it is); any other `Exception` becomes
-    the error class of `party`, chained, with `what` in its message. Cancellation passes through, and so do the
-    classes in `passing`. It is a class and not a generator because every recorded step enters two of them.
+    An `EnvgymError` passes unchanged (it already knows whose fault it is); anything else becomes the error class
+    of `party`, chained, with `what` in its message: a SystemExit too, which would end the whole run without a
+    word. Cancellation and an interrupt pass through, and so do the classes in `passing`. It is a class and not a
+    generator because every recorded step enters two of them.
     """
 
     __slots__ = ("_party", "_passing", "_what")
 
     def __init__(self, party: Boundary, what: str, *, passing: tuple[type[Exception], ...] = ()) -> None:
         self._party, self._what = party, what
-        self._passing: tuple[type[Exception], ...] = (EnvgymError, *passing)
+        never = (EnvgymError, CancelledError, KeyboardInterrupt, GeneratorExit)
+        self._passing: tuple[type[BaseException], ...] = (*never, *passing)
 
     def __enter__(self) -> None:
         return
@@ -166,6 +169,6 @@ class boundary:  # reads as a statement: ``with boundary(...)``
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None or isinstance(error, self._passing) or not isinstance(error, Exception):
+        if error is None or isinstance(error, self._passing):
             return
         raise _WRAP[self._party](f"{self._what}: {type(error).__name__}: {error}") from error

@@ -39,11 +39,19 @@ def test_a_boundary_attributes_what_escapes_to_its_party_and_chains_it(party: Bo
     assert isinstance(caught.value.__cause__, KeyError)
 
 
+def test_a_program_that_exits_is_a_failure_of_its_party() -> None:
+    with (
+        pytest.raises(errors.EnvironmentFailure, match="step: SystemExit: 3"),
+        boundary(Boundary.ENVIRONMENT, "step"),
+    ):
+        raise SystemExit(3)
+
+
 def test_a_boundary_lets_pass_what_knows_its_party_and_what_is_no_failure() -> None:
     with pytest.raises(SandboxDied) as caught, boundary(Boundary.AGENT, "x"):
         raise SandboxDied("gone")
     assert caught.value.boundary == Boundary.INFRASTRUCTURE
-    for passing in (asyncio.CancelledError, KeyboardInterrupt):
+    for passing in (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
         with pytest.raises(passing), boundary(Boundary.AGENT, "x"):
             raise passing
     with boundary(Boundary.AGENT, "x"):

@@ -179,6 +179,36 @@ def test_08_an_agent_that_breaks_is_the_agents_failure() -> None:
     assert (over.failure.boundary, len(over.turns)) == ("agent", 1)
 
 
+@pytest.mark.parametrize("wait", [False, True])
+def test_08b_an_environment_or_agent_that_exits_is_a_recorded_failure_and_an_interrupt_ends_the_run(
+    wait: bool,
+) -> None:
+    class Leaving(Watched):
+        leaving: ClassVar[BaseException] = SystemExit(3)
+
+        async def step(self, action: Action) -> Step:
+            if wait:
+                await asyncio.sleep(0)
+            raise self.leaving
+
+    class Quitter(ScriptedAgent):
+        async def act(self, step: Step) -> Reply:
+            if wait:
+                await asyncio.sleep(0)
+            raise SystemExit(3)
+
+    jobs = [job(make=Leaving, number=0), job(lambda env: Quitter([NOTE]), number=1), job(number=2)]
+    episodes = {one.id: one for one in asyncio.run(collect(jobs, concurrency=3))}
+    assert episodes["e2"].failure is None
+    for number, (where, kind) in enumerate([("step", "EnvironmentFailure"), ("act", "AgentFailure")]):
+        failure = episodes[f"e{number}"].failure
+        assert failure is not None
+        assert (failure.where, failure.kind, failure.message) == (where, kind, f"{where}: SystemExit: 3")
+    Leaving.leaving = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        run(job(make=Leaving))
+
+
 def test_09_an_agent_that_hangs_meets_its_deadline() -> None:
     class Hanging(ScriptedAgent):
         async def act(self, step: Step) -> Reply:
