@@ -14,7 +14,7 @@ import gymnasium
 
 from envgym.deadlines import deadline
 from envgym.driver import Driver
-from envgym.env import Env, Snapshot, Step, StopReason
+from envgym.env import Env, Snapshot, Step, StopReason, answered
 from envgym.errors import Boundary
 from envgym.gymnasium_plugin import watch
 from envgym.limits import Limits
@@ -144,7 +144,7 @@ class AsGymnasium(gymnasium.Env[str, str]):
         env = self._env_for(self._task if task is None else self._choose(task))
         self._started = time.perf_counter()
         coroutine = env.reset(seed=seed, start=start)
-        self._last = self._driver.run(self._bounded(coroutine, "reset"))
+        self._last = answered(self._driver.run(self._bounded(coroutine, "reset")))
         self._turns = 0
         return self._text(), self._info(self._last)
 
@@ -155,7 +155,7 @@ class AsGymnasium(gymnasium.Env[str, str]):
         if self._env is None:
             raise RuntimeError("step before reset: call reset() first")
         coroutine = self._env.step(read_action(str(action), self._env.tools))
-        step = self._driver.run(self._bounded(coroutine, "step"))
+        step = answered(self._driver.run(self._bounded(coroutine, "step")))
         self._turns += 1
         self._last = step
         info = self._info(step)

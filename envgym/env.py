@@ -7,6 +7,7 @@ actions and forks by playing them again, checked step by step.
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +15,7 @@ from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
-from envgym.errors import ReplayDiverged
+from envgym.errors import EnvironmentFailure, ReplayDiverged
 from envgym.messages import Action, Message, ToolSpec, text_of
 from envgym.sandbox import SandboxSnapshot
 from envgym.task import Task
@@ -29,6 +30,7 @@ __all__ = [
     "Snapshot",
     "Step",
     "StopReason",
+    "answered",
     "as_env",
     "observation_digest",
 ]
@@ -124,6 +126,50 @@ class Step:
     def text(self) -> str:
         """The observation's text, messages joined by newlines."""
         return "\n".join(text_of(message) for message in self.observation)
+
+
+def answered(step: Any) -> Step:
+    """What `reset` or `step` answered, looked at where it is received: nothing else may be stored or learned from.
+
+    Raises EnvironmentFailure, with the field and its value, unless it is a Step whose observation is a tuple of
+    Messages, whose numbers are finite and whose stop is a StopReason or None. Every recorded step passes here.
+    """
+    if (
+        type(step) is Step
+        and ((reward := step.reward) is None or (type(reward) is float and math.isfinite(reward)))
+        and (step.stop is None or type(step.stop) is StopReason)
+        and step.channels is _NOTHING
+        and type(step.observation) is tuple
+    ):
+        for message in step.observation:
+            if type(message) is not Message:
+                break
+        else:
+            return step
+    return _examined(step)
+
+
+def _examined(step: Any) -> Step:
+    """`answered` for what is unusual, and for what is wrong."""
+    if not isinstance(step, Step):
+        raise _wrong("the answer", step, "a Step")
+    if step.reward is not None and not _finite(step.reward):
+        raise _wrong("reward", step.reward, "a finite float or None")
+    if not isinstance(step.channels, (dict, Mapping)) or not all(map(_finite, step.channels.values())):
+        raise _wrong("channels", step.channels, "a mapping of names to finite floats")
+    if step.stop is not None and not isinstance(step.stop, StopReason):
+        raise _wrong("stop", step.stop, "a StopReason or None")
+    if not isinstance(step.observation, tuple) or not all(isinstance(one, Message) for one in step.observation):
+        raise _wrong("observation", step.observation, "a tuple of Messages")
+    return step
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, (float, int)) and math.isfinite(value)
+
+
+def _wrong(name: str, value: object, must: str) -> EnvironmentFailure:
+    return EnvironmentFailure(f"{name} is {repr(value)[:200]}; it must be {must}")
 
 
 def observation_digest(step: Step) -> str:
@@ -342,10 +388,10 @@ class Replaying:
         await self._inner.close()
 
     async def _replay(self, start: Snapshot) -> Step:
-        step = await self.reset(seed=start.seed)
+        step = answered(await self.reset(seed=start.seed))
         self._check(start, 0)
         for index, action in enumerate(start.actions):
-            step = await self.step(action)
+            step = answered(await self.step(action))
             self._check(start, index + 1)
         return step
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from envgym.deadlines import Waiting, begin, deadline
-from envgym.env import THE_AGENT, Env, Grade, Snapshot, Step, StopReason
+from envgym.env import THE_AGENT, Env, Grade, Snapshot, Step, StopReason, answered
 from envgym.episode import Episode, ForkPoint, Turn
 from envgym.errors import Boundary, EnvgymError, Failure, boundary
 from envgym.limits import Limits
@@ -81,7 +81,7 @@ class _Play:
                 answer = begin(self.env.step(reply.action))
                 if type(answer) is Waiting:
                     answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
-            step = answer
+                step = answered(answer)
             turn = Turn.of(actor, reply, step, snapshot)
             turns.append(turn)
             self.unclaimed.clear()
@@ -142,7 +142,7 @@ async def play(env: Env, agents: dict[str, Agent], *, origin: Origin, rollout: R
         if step is None:
             with boundary(Boundary.ENVIRONMENT, "reset"):
                 reset = env.reset(seed=origin.seed, start=origin.start)
-                step = await deadline(reset, rollout.limits.reset_s, "reset", Boundary.ENVIRONMENT)
+                step = answered(await deadline(reset, rollout.limits.reset_s, "reset", Boundary.ENVIRONMENT))
         state.root = step
         stop = await state.run(step)
     except EnvgymError as error:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -19,9 +20,10 @@ from hypothesis import strategies as st
 from envgym import registry
 from envgym.as_gymnasium import AsGymnasium, Cost
 from envgym.driver import Driver
-from envgym.env import Env, StopReason
-from envgym.errors import DeadlineExceeded
+from envgym.env import Env, Step, StopReason
+from envgym.errors import DeadlineExceeded, EnvironmentFailure
 from envgym.limits import Limits
+from envgym.messages import Action
 from envgym.spaces import Unicode
 from envgym.task import Task
 from envgym.testing.fakes import MEMORY, Faults, FaultyEnv, MemoryEnv, SlowEnv
@@ -80,6 +82,17 @@ def test_a_bad_text_is_answered_and_a_non_text_is_refused() -> None:
     with pytest.raises(ValueError, match="render_mode is 'human'"):
         AsGymnasium(MEMORY, render_mode="human")
     env.close()
+
+
+def test_an_answer_of_a_wrong_kind_is_the_environments_failure() -> None:
+    class Lying(MemoryEnv):
+        async def step(self, action: Action) -> Step:
+            return replace(await super().step(action), reward=float("nan"))
+
+    env = AsGymnasium(replace(MEMORY, make=Lying))
+    env.reset(seed=0)
+    with pytest.raises(EnvironmentFailure, match="reward is nan; it must be a finite float or None"):
+        env.step("give_up")
 
 
 def test_the_seed_is_the_environments_own_and_unseeded_resets_differ() -> None:

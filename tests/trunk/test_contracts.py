@@ -310,6 +310,24 @@ class Seen(dict[str, float]):
         return super().items()
 
 
+def test_a_replayed_step_of_a_wrong_kind_is_the_environments_failure() -> None:
+    class Twice(MemoryEnv):
+        async def step(self, action: Action) -> Any:
+            step = await super().step(action)
+            return step if self is first else (step.text, 0.0)
+
+    first = Twice()
+    env = Replaying(Twice, first=first)
+
+    async def main() -> None:
+        await env.reset(seed=0)
+        await env.step(NOTE)
+        with pytest.raises(errors.EnvironmentFailure, match="it must be a Step"):
+            await env.fork()
+
+    asyncio.run(main())
+
+
 def test_a_step_is_digested_when_a_snapshot_needs_it_and_once() -> None:
     class Reading(MemoryEnv):
         seen = Seen(a=1.0)

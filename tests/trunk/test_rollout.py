@@ -148,6 +148,55 @@ def test_06_a_fault_of_the_world_is_a_failure_with_its_place_and_never_a_reward(
     assert (episode.reward, episode.stop) == (None, None)
 
 
+WRONG_ANSWERS = [
+    (lambda step: ("text", 1.0), "the answer is ('text', 1.0); it must be a Step"),
+    (lambda step: None, "the answer is None; it must be a Step"),
+    (lambda step: replace(step, reward="1"), "reward is '1'; it must be a finite float or None"),
+    (lambda step: replace(step, reward=float("nan")), "reward is nan; it must be a finite float or None"),
+    (
+        lambda step: replace(step, reward=np.float32(1)),
+        "reward is np.float32(1.0); it must be a finite float or None",
+    ),
+    (lambda step: replace(step, channels={"a": float("inf")}), "channels is {'a': inf}; it must be a mapping"),
+    (lambda step: replace(step, channels=None), "channels is None; it must be a mapping of names to finite floats"),
+    (lambda step: replace(step, stop="goal"), "stop is 'goal'; it must be a StopReason or None"),
+    (lambda step: Step("hello"), "observation is 'hello'; it must be a tuple of Messages"),
+    (lambda step: Step(("hello",)), "observation is ('hello',); it must be a tuple of Messages"),
+]
+
+
+@pytest.mark.parametrize("where", ["reset", "step"])
+@pytest.mark.parametrize(("spoil", "message"), WRONG_ANSWERS)
+def test_06b_an_answer_of_a_wrong_kind_is_the_environments_failure_and_is_not_stored(
+    spoil: Callable[[Step], Any], message: str, where: str
+) -> None:
+    class Lying(Watched):
+        async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+            step = await super().reset(seed=seed, start=start)
+            return spoil(step) if where == "reset" else step
+
+        async def step(self, action: Action) -> Step:
+            step = await super().step(action)
+            return spoil(step) if action == GIVE_UP else step
+
+    episode = run(job([NOTE, GIVE_UP], make=Lying))
+    failure = episode.failure
+    assert failure is not None
+    turns = 1 if where == "step" else 0
+    assert (failure.where, failure.kind, failure.turn) == (where, "EnvironmentFailure", turns)
+    assert failure.message.startswith(message)
+    assert len(episode.turns) == turns
+
+
+@pytest.mark.parametrize("reward", [None, 1, 0.5, np.float64(0.5)])
+def test_06c_every_finite_number_is_a_reward(reward: float | None) -> None:
+    class Paying(Watched):
+        async def step(self, action: Action) -> Step:
+            return replace(await super().step(action), reward=reward, channels={"part": 1})
+
+    assert run(job(make=Paying)).reward == reward
+
+
 def test_07_the_turns_before_a_failure_are_kept_and_counted() -> None:
     class Dying(Watched):
         async def step(self, action: Action) -> Step:
