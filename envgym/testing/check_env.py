@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from envgym.env import Env
+from envgym.env import Env, Snapshot
 from envgym.messages import Action, ToolSpec
 from envgym.task import Task
 from envgym.testing.actions import bad_actions, sample_action
-from envgym.testing.drive import Chooser, Kit, Make, Track, require, same
+from envgym.testing.drive import Broken, Chooser, Kit, Make, Track, require, same
 from envgym.testing.leftovers import Census
 from envgym.wire import dumps, snapshot_from_json, snapshot_to_json
 
@@ -37,16 +37,16 @@ class EnvReport:
     unreached: tuple[str, ...]
 
 
-async def _raises_runtime_error(call: Any, sentence: str) -> None:
+async def _raises_runtime_error(kit: Kit, env: Env, name: str, *given: Any, sentence: str) -> None:
     try:
-        await call
+        await kit.within(env, name, *given)
     except RuntimeError:
         return
-    except AssertionError:
+    except Broken:
         raise
-    except Exception as error:  # any other class breaks the sentence just as silence does
-        raise AssertionError(f"{sentence}; it raised {type(error).__name__}: {error}") from error
-    raise AssertionError(f"{sentence}; it raised nothing")
+    except (Exception, SystemExit) as error:  # any other class breaks the sentence just as silence does
+        raise Broken(f"{sentence}; it raised {type(error).__name__}: {error}") from error
+    raise Broken(f"{sentence}; it raised nothing")
 
 
 _TYPES = {"object", "array", "string", "integer", "number", "boolean", "null"}
@@ -81,12 +81,11 @@ async def _shape(kit: Kit) -> None:
     try:
         require(isinstance(env.task, Task), "env.task is a Task", env.task)
         _check_tools(env.tools)
-        early = kit.call(env.step(Action.say("too early")), "step")
-        await _raises_runtime_error(early, "step before reset raises RuntimeError")
-        early = kit.call(env.snapshot(), "snapshot")
-        await _raises_runtime_error(early, "snapshot before reset raises RuntimeError")
+        early, order = Action.say("too early"), "before reset raises RuntimeError"
+        await _raises_runtime_error(kit, env, "step", early, sentence=f"step {order}")
+        await _raises_runtime_error(kit, env, "snapshot", sentence=f"snapshot {order}")
     finally:
-        await env.close()
+        await kit.call(env, "close")
 
 
 async def _determinism(kit: Kit) -> None:
@@ -102,8 +101,8 @@ async def _determinism(kit: Kit) -> None:
         if kit.uses_seed or (kit.uses_seed is None and getattr(one, "uses_seed", False)):
             await _seeds_matter(kit, two, tracks)
     finally:
-        await one.close()
-        await two.close()
+        await kit.call(one, "close")
+        await kit.call(two, "close")
 
 
 async def _seeds_matter(kit: Kit, env: Env, tracks: list[Track]) -> None:
@@ -126,13 +125,13 @@ async def _the_end(kit: Kit) -> None:
         for salt in range(8):
             track = await kit.drive(env, kit.seeds[0], salt=salt)
             if track.ended:
-                call = kit.call(env.step(Action.say("too late")), "step")
-                await _raises_runtime_error(call, "step after the end raises RuntimeError")
+                late, order = Action.say("too late"), "after the end raises RuntimeError"
+                await _raises_runtime_error(kit, env, "step", late, sentence=f"step {order}")
                 await kit.reset(env, kit.seeds[0])
                 return
         kit.unreached.append(f"no episode ended within {kit.turns} turns: step after the end was not checked")
     finally:
-        await env.close()
+        await kit.call(env, "close")
 
 
 async def _bad_actions(kit: Kit) -> None:
@@ -144,19 +143,14 @@ async def _bad_actions(kit: Kit) -> None:
                 step = await kit.reset(env, kit.seeds[0])
             try:
                 step = await kit.step(env, action)
-            except AssertionError as error:
-                raise AssertionError(f"a bad action is data ({what}): {error}") from error
-            except Exception as error:  # whatever it is, it was the model's fault and had to be an observation
-                raise AssertionError(
-                    f"a bad action is data, answered by an observation: "
-                    f"{what} raised {type(error).__name__}: {error}"
-                ) from error
+            except Broken as error:  # whatever it is, it was the model's fault and had to be an observation
+                raise Broken(f"a bad action is data, answered by an observation ({what}): {error}") from error
             require(
                 bool(step.observation) or step.stop is not None,
                 f"a bad action is answered: {what} got an empty observation",
             )
     finally:
-        await env.close()
+        await kit.call(env, "close")
 
 
 async def _snapshots(kit: Kit) -> None:
@@ -170,19 +164,20 @@ async def _snapshots(kit: Kit) -> None:
         same(track.steps[0], await kit.reset(one, track.seed), 0, law)
         for index in range(middle):
             same(track.steps[index + 1], await kit.step(one, track.actions[index]), index + 1, law)
-        snapshot = await kit.call(one.snapshot(), "snapshot")
+        snapshot = await kit.call(one, "snapshot")
+        require(isinstance(snapshot, Snapshot), "snapshot answers with a Snapshot", snapshot)
         require(snapshot.task_id == one.task.id, "a snapshot names its task", snapshot.task_id)
         await kit.follow(one, track, begin=middle, law=law)
         stored = snapshot_from_json(json.loads(dumps(snapshot_to_json(snapshot))))
         require(stored == snapshot, "a snapshot is plain data: it reads back from JSON as it was")
         for _ in range(2):  # it must serve more than once
             await kit.reset(two, track.seed + 1)
-            await kit.call(two.reset(seed=track.seed, start=stored), "reset(start=...)")
+            await kit.call(two, "reset", seed=track.seed, start=stored)
             await kit.follow(two, track, begin=middle, law="a snapshot restores the state it was taken in")
-        await kit.call(one.release(snapshot), "release")
+        await kit.call(one, "release", snapshot)
     finally:
-        await one.close()
-        await two.close()
+        await kit.call(one, "close")
+        await kit.call(two, "close")
 
 
 async def _forks(kit: Kit) -> None:
@@ -195,7 +190,9 @@ async def _forks(kit: Kit) -> None:
         for index in range(middle):
             await kit.step(env, track.actions[index])
         for _ in range(3):
-            opened.append(await kit.call(env.fork(), "fork"))
+            fork = await kit.call(env, "fork")
+            require(isinstance(fork, Env), "fork answers with an Env", fork)
+            opened.append(fork)
         disturbed, quiet, sibling = opened[1:]
         rng = np.random.default_rng([abs(track.seed), 4242])
         step = track.steps[middle]
@@ -206,21 +203,21 @@ async def _forks(kit: Kit) -> None:
         law = "fork, then the same actions: the original's future"
         await kit.follow(quiet, track, begin=middle, law=law)
         await kit.follow(env, track, begin=middle, law="nothing done in a fork is visible in its parent")
-        await env.close()
+        await kit.call(env, "close")
         await kit.follow(sibling, track, begin=middle, law=f"{law}, whatever its parent and siblings did")
     finally:
         for one in reversed(opened):
-            await one.close()
+            await kit.call(one, "close")
 
 
 async def _close_leaves_nothing(kit: Kit) -> None:
     async def cycle() -> None:
         env = await kit.make()
         await kit.drive(env, kit.seeds[0])
-        fork = await kit.call(env.fork(), "fork")
-        await fork.close()
-        await env.close()
-        await kit.call(env.close(), "the second close")
+        fork = await kit.call(env, "fork")
+        await kit.call(fork, "close")
+        await kit.call(env, "close")
+        await kit.call(env, "close")  # the second time
 
     await cycle()  # what is made once per process (pools, caches) is not a leak
     before = Census.take(kit.leftovers)

@@ -27,13 +27,15 @@ def check_tasks(tasks: TaskSet, *, splits: Sequence[str] | None = None) -> None:
 
     `splits`, when given, are the names that tasks may have.
     """
+    assert isinstance(tasks, TaskSet), f"a task set is a TaskSet; it is a {type(tasks).__name__}"
     found = tasks.take(_MANY) if tasks.infinite else list(tasks)
     assert found, "a task set holds at least one task"
+    for index, task in enumerate(found):
+        assert isinstance(task, Task), f"a task set holds Tasks; task {index} is a {type(task).__name__}"
     ids = [task.id for task in found]
     twice = sorted({name for name in ids if ids.count(name) > 1}) if len(set(ids)) < len(ids) else []
     assert not twice, f"task ids are unique in their set; twice: {twice[:5]}"
     for index, task in enumerate(found):
-        assert isinstance(task, Task), f"a task set holds Tasks; task {index} is a {type(task).__name__}"
         again = Task.model_validate_json(task.model_dump_json())
         assert again == task, f"a task reads back from JSON as it was; task {task.id!r} does not"
         assert tasks[index] == task, f"task {index} ({task.id!r}) is the same whenever it is asked for"

@@ -4,24 +4,29 @@ import asyncio
 import inspect
 import json
 import math
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from envgym.env import Env, Playable, Snapshot, Step, as_env, observation_digest
+from envgym.env import Env, Playable, Snapshot, Step, StopReason, as_env, observation_digest
+from envgym.errors import Boundary, EnvgymError
 from envgym.messages import Action, Message, ToolSpec
 from envgym.testing.actions import action_of
 from envgym.wire import dumps, step_from_json, step_to_json
 
-__all__ = ["Chooser", "Kit", "Make", "Track", "check_step", "require", "same"]
+__all__ = ["Broken", "Chooser", "Kit", "Make", "Track", "check_step", "require", "same"]
 
 Chooser = Callable[[Step, Sequence[ToolSpec], np.random.Generator], Action]
 """Picks the next action of a drive: ``choose(step, tools, rng)``."""
 
 Make = Callable[[], Env | Playable | Awaitable[Env | Playable]]
 """Gives a fresh environment per call; a Playable must come from a plain function, not a coroutine."""
+
+
+class Broken(AssertionError):
+    """A sentence of the contract does not hold; an assertion of the environment's own is no such finding."""
 
 
 @dataclass(slots=True)
@@ -63,23 +68,37 @@ class Kit:
         require(isinstance(found, Playable), "make() gives an Env, or a Playable with reset, step and close", found)
         return as_env(found, self.make_env)
 
-    async def call(self, coroutine: Any, what: str) -> Any:
-        """Await within the deadline."""
+    async def within(self, env: Env, name: str, *given: Any, **named: Any) -> Any:
+        """Call and await within the deadline."""
         try:
-            async with asyncio.timeout(self.deadline_s):
-                return await coroutine
+            async with asyncio.timeout(self.deadline_s) as timer:
+                made = getattr(env, name)(*given, **named)
+                require(inspect.isawaitable(made), f"{name} is a coroutine function: `async def {name}`", made)
+                return await made
         except TimeoutError:
-            require(False, f"every call answers: {what} took more than {self.deadline_s:g} s")
+            require(not timer.expired(), f"every call answers: {name} took more than {self.deadline_s:g} s")
+            raise
+
+    async def call(self, env: Env, name: str, *given: Any, **named: Any) -> Any:
+        """`within`, for a call in its right order: what the environment raises then is a broken sentence."""
+        try:
+            return await self.within(env, name, *given, **named)
+        except (Exception, SystemExit) as error:
+            if isinstance(error, Broken) or (
+                isinstance(error, EnvgymError) and error.boundary is not Boundary.ENVIRONMENT
+            ):
+                raise
+            raise Broken(f"no call raises: {name} raised {type(error).__name__}: {error}") from error
 
     async def reset(self, env: Env, seed: int, start: Snapshot | None = None) -> Step:
         """Reset and examine the answer."""
-        step = await self.call(env.reset(seed=seed, start=start), f"reset(seed={seed})")
+        step = await self.call(env, "reset", seed=seed, start=start)
         check_step(step, env, first=True)
         return step  # type: ignore[no-any-return]
 
     async def step(self, env: Env, action: Action) -> Step:
         """Step and examine the answer."""
-        step = await self.call(env.step(action), "step")
+        step = await self.call(env, "step", action)
         check_step(step, env, first=False)
         return step  # type: ignore[no-any-return]
 
@@ -106,8 +125,8 @@ class Kit:
         for index in range(begin, len(track.actions)):
             try:
                 step = await self.step(env, track.actions[index])
-            except RuntimeError as error:  # "after the end" where the track went on
-                raise AssertionError(f"{law}; step {index + 1} raised {error}") from error
+            except Broken as error:  # such as "after the end" where the track went on
+                raise Broken(f"{law}; step {index + 1}: {error}") from error
             same(track.steps[index + 1], step, index + 1, law)
 
     async def replay(self, env: Env, track: Track, law: str) -> None:
@@ -117,18 +136,18 @@ class Kit:
 
 
 def require(holds: bool, sentence: str, *seen: object) -> None:
-    """Raise AssertionError with the sentence (and what was seen) unless it holds."""
+    """Raise Broken with the sentence (and what was seen) unless it holds."""
     if not holds:
         shown = "".join(f"\n  seen: {str(one)[:400]!r}" for one in seen)
-        raise AssertionError(sentence + shown)
+        raise Broken(sentence + shown)
 
 
 def same(expected: Step, found: Step, index: int, law: str) -> None:
-    """Raise AssertionError, naming what differs, unless two steps are the same to determinism."""
+    """Raise Broken, naming what differs, unless two steps are the same to determinism."""
     if observation_digest(expected) != observation_digest(found):
         parts = ("text", "reward", "channels", "stop", "state_key", "legal")
         differ = [part for part in parts if getattr(expected, part) != getattr(found, part)]
-        raise AssertionError(
+        raise Broken(
             f"{law}; step {index} differs in {', '.join(differ) or 'its messages'}:"
             + "".join(
                 f"\n  {part}: {str(getattr(expected, part))[:300]!r} != {str(getattr(found, part))[:300]!r}"
@@ -145,19 +164,31 @@ def check_step(step: Any, env: Env, *, first: bool) -> None:
         "an observation is a tuple of Messages", step.observation,
     )  # fmt: skip
     require(not first or step.reward is None, "reset gives no reward: its reward is None", step.reward)
+    for name, amounts in (("channels", step.channels), ("cost", step.cost)):
+        require(isinstance(amounts, Mapping), f"{name} is a mapping of names to finite numbers", amounts)
     numbers = {"reward": step.reward, **step.channels, **{f"cost {k}": v for k, v in step.cost.items()}}
     for name, value in numbers.items():
-        require(value is None or math.isfinite(value), f"{name} is a finite number or, for the reward, None", value)
+        finite = isinstance(value, (float, int)) and math.isfinite(value)
+        require(
+            finite or (value is None and name == "reward"),
+            f"{name} is a finite number or, for the reward, None", value,
+        )  # fmt: skip
     require(isinstance(step.state_key, str), "a state key is a str ('' when unknown)", step.state_key)
+    require(step.stop is None or isinstance(step.stop, StopReason), "stop is a StopReason or None", step.stop)
     require(not first or step.stop is None, "an episode does not end before the first action", step.stop)
-    for text in step.legal or ():
+    legal = () if step.legal is None else step.legal
+    require(
+        isinstance(legal, tuple) and all(isinstance(text, str) for text in legal),
+        "legal is a tuple of str, or None", legal,
+    )  # fmt: skip
+    for text in legal:
         if env.tools:
             try:
                 action_of(text, env.tools)
             except ValueError as error:
-                raise AssertionError(f"every legal string is a call of the environment's tools: {error}") from error
+                raise Broken(f"every legal string is a call of the environment's tools: {error}") from error
     try:
         again = step_from_json(json.loads(dumps(step_to_json(step))))
     except (TypeError, ValueError) as error:
-        raise AssertionError(f"a Step can be stored: info and cost hold only JSON values ({error})") from error
+        raise Broken(f"a Step can be stored: info and cost hold only JSON values ({error})") from error
     require(observation_digest(again) == observation_digest(step), "a Step reads back from JSON as it was", step)

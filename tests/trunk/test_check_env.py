@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envgym.env import Replaying, Snapshot, Step, StopReason
+from envgym.errors import SandboxDied
 from envgym.messages import Action, Message, ToolSpec
 from envgym.task import Task, TaskSet
 from envgym.testing import check_env, check_env_sync, check_task_sync, check_tasks
@@ -206,6 +207,88 @@ def test_each_broken_environment_fails_with_its_sentence(broken: Callable[[], An
         check_env_sync(broken, uses_seed=True, policy=policy, deadline_s=0.2 if broken is Stuck else 60)
 
 
+def spoiled(base: type[Any], **methods: Any) -> type[Any]:
+    return type("Spoiled", (base,), methods)
+
+
+def raises(error: BaseException) -> Any:
+    async def method(self: Any, *given: Any, **named: Any) -> Any:
+        raise error
+
+    return method
+
+
+def answers(answer: Callable[[Step], Any]) -> Callable[[type[Any]], Any]:
+    def method(base: type[Any]) -> Any:
+        async def step(self: Any, action: Action) -> Any:
+            return answer(await base.step(self, action))
+
+        return step
+
+    return method
+
+
+@pytest.mark.parametrize("base", [MemoryEnv, Plain])
+@pytest.mark.parametrize("name", ["reset", "step", "close"])
+@pytest.mark.parametrize(
+    "error", [OSError("boom"), RuntimeError("boom"), AssertionError("boom"), SystemExit("boom")]
+)
+def test_what_an_environment_raises_is_a_broken_sentence_with_its_cause(
+    base: type[Any], name: str, error: BaseException
+) -> None:
+    sentence = (
+        f"{name} raised {type(error).__name__}: boom|step before reset .* raised {type(error).__name__}: boom"
+    )
+    with pytest.raises(AssertionError, match=sentence) as caught:
+        check_env_sync(spoiled(base, **{name: raises(error)}))
+    assert error in (caught.value.__cause__, getattr(caught.value.__cause__, "__cause__", None))
+
+
+def test_what_is_not_the_environments_fault_keeps_its_class() -> None:
+    with pytest.raises(SandboxDied, match="gone"):
+        check_env_sync(spoiled(Plain, step=raises(SandboxDied("gone"))))
+
+
+@pytest.mark.parametrize("base", [MemoryEnv, Plain])
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (lambda step: (step.text, 1.0, False, False, {}), "answer with a Step"),
+        (lambda step: None, "answer with a Step"),
+        (lambda step: Step("hello"), "an observation is a tuple of Messages"),
+        (lambda step: replace(step, reward="1"), "reward is a finite number"),
+        (lambda step: replace(step, reward=float("nan")), "reward is a finite number"),
+        (lambda step: replace(step, channels={"part": None}), "part is a finite number"),
+        (lambda step: replace(step, channels=None), "channels is a mapping"),
+        (lambda step: replace(step, stop="goal"), "stop is a StopReason"),
+        (lambda step: replace(step, legal="guess 3"), "legal is a tuple of str"),
+    ],
+)
+def test_an_answer_of_a_wrong_kind_is_a_broken_sentence(
+    base: type[Any], answer: Callable[[Step], Any], sentence: str
+) -> None:
+    with pytest.raises(AssertionError, match=sentence):
+        check_env_sync(spoiled(base, step=answers(answer)(base)))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("snapshot", "snapshot answers with a Snapshot"),
+        ("fork", "fork answers with an Env"),
+        ("step", "async def step"),
+    ],
+)
+def test_a_method_of_a_wrong_kind_is_a_broken_sentence(name: str, sentence: str) -> None:
+    async def nothing(self: Any) -> None:
+        if self._board is None:
+            raise RuntimeError("reset first")
+
+    plain = lambda self, action: Step()  # noqa: E731
+    with pytest.raises(AssertionError, match=sentence):
+        check_env_sync(spoiled(MemoryEnv, **{name: plain if name == "step" else nothing}))
+
+
 def test_processes_left_behind_are_found() -> None:
     try:
         with pytest.raises(AssertionError, match="leaves nothing behind; left: process"):
@@ -263,6 +346,13 @@ def test_a_reference_that_does_not_solve_and_a_reward_for_nothing_are_found() ->
 def test_broken_task_sets_are_found(tasks: list[Task], sentence: str) -> None:
     with pytest.raises(AssertionError, match=sentence):
         check_tasks(TaskSet(tasks), splits=("train", "test"))
+
+
+def test_what_is_no_task_set_is_found() -> None:
+    with pytest.raises(AssertionError, match="a task set is a TaskSet; it is a list"):
+        check_tasks([Task(id="a", prompt="1")])  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match="holds Tasks; task 1 is a str"):
+        check_tasks(TaskSet([Task(id="a", prompt="1"), "b"]))  # type: ignore[list-item]
 
 
 def test_the_replay_wrapper_is_an_env_like_any_other() -> None:
