@@ -5,11 +5,13 @@ into data (`Episode.failure`). A hung or slow world delays only itself. It does 
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from envgym.deadlines import Waiting, begin, deadline
 from envgym.env import THE_AGENT, Env, Grade, Snapshot, Step, StopReason, answered
@@ -21,6 +23,11 @@ from envgym.policy import Agent
 __all__ = ["Job", "Origin", "Rollout", "branch", "play", "run_episode", "stream"]
 
 T = TypeVar("T")
+
+_LOG = logging.getLogger("envgym")
+
+_told: WeakKeyDictionary[asyncio.AbstractEventLoop, set[str]] = WeakKeyDictionary()
+"""What each event loop's run was already warned of: a close that fails mostly fails in every episode."""
 
 _ACTING, _STEPPING = boundary(Boundary.AGENT, "act"), boundary(Boundary.ENVIRONMENT, "step")
 """Boundaries hold no state: every turn of every episode enters these two."""
@@ -251,7 +258,7 @@ class Job:
 async def run_episode(job: Job) -> Episode:
     """Make, play and close one episode; what it held is released whatever happens.
 
-    A close that fails or hangs is a failure of a finished episode only in the log: the episode stands.
+    A close that fails or hangs is a warning in the log "envgym" only: the episode stands.
     """
     return await _attempt(job, last=True)
 
@@ -302,14 +309,21 @@ async def _release(env: Env, snapshots: Iterable[Snapshot], limits: Limits) -> N
 
 
 async def _clean_up(call: Callable[[], Coroutine[Any, Any, None]], limit_s: float, what: str, doing: str) -> None:
-    """Call within a deadline, which bounds one that hangs; a failure is told to the event loop's handler."""
+    """Call within a deadline, which bounds one that hangs.
+
+    A failure is a warning in the log "envgym", one line and once per run however often it happens; each one and
+    its traceback are there at level DEBUG.
+    """
     try:
         with boundary(Boundary.INFRASTRUCTURE, what):
             await deadline(call(), limit_s, what, Boundary.INFRASTRUCTURE)
     except EnvgymError as error:
-        asyncio.get_running_loop().call_exception_handler(
-            {"message": f"{doing} failed: {error}", "exception": error}
-        )
+        message = " ".join(f"{doing} failed: {error}".split())
+        told = _told.setdefault(asyncio.get_running_loop(), set())
+        if message not in told:
+            told.add(message)
+            _LOG.warning("%s (the episode stands; said once per run)", message)
+        _LOG.debug("%s", message, exc_info=error)
 
 
 async def _end(tasks: Iterable[asyncio.Task[Episode]]) -> None:
