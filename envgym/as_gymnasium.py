@@ -19,7 +19,7 @@ from envgym.errors import Boundary
 from envgym.gymnasium_plugin import watch
 from envgym.limits import Limits
 from envgym.messages import Action, Message, ParseError, ToolSpec
-from envgym.registry import EnvSpec, make, make_backend, spec
+from envgym.registry import EnvSpec, check_options, choose_task, make, make_backend, spec
 from envgym.sandbox import SandboxBackend
 from envgym.spaces import Unicode
 from envgym.task import Task
@@ -77,7 +77,7 @@ class AsGymnasium(gymnasium.Env[str, str]):
             environment can wait. `tokens` is refused: here are none.
         render_mode: None or "ansi" (`render` returns the last observation).
         max_text: code points of the longest text of both spaces.
-        options: passed to the environment.
+        options: passed to the environment; TypeError for one that it does not have.
 
     The info of every step has ``stop``, ``state_key``, ``legal``, ``channels``, ``cost`` and ``submission``. A
     reward of None becomes 0.0 and ``info["rewarded"]`` tells them apart. For an environment that needs a
@@ -109,6 +109,7 @@ class AsGymnasium(gymnasium.Env[str, str]):
         self._spec = spec(name) if isinstance(name, str) else name
         # an isolated environment waits for its process
         self._waits = not self._spec.in_process or options.get("isolate") is not None
+        check_options(self._spec, {key: value for key, value in options.items() if key != "isolate"})
         self._limits, self._options = limits, options
         self._task = self._choose(task)
         self.render_mode = render_mode
@@ -198,7 +199,7 @@ class AsGymnasium(gymnasium.Env[str, str]):
                 self._driver.close()
 
     def _choose(self, task: int | Task) -> Task:
-        return self._spec.tasks()[task] if isinstance(task, int) else task
+        return choose_task(self._spec, task)
 
     def _env_for(self, task: Task) -> Env:
         if self._env is not None and task == self._task:

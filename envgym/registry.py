@@ -6,7 +6,9 @@ CLI command). Our own entries use the same doors as anybody's; `register` adds o
 """
 
 import difflib
-from collections.abc import Callable, Sequence
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,15 +16,15 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
 from envgym.env import Env, Playable, Replaying, as_env
-from envgym.errors import SandboxUnavailable
+from envgym.errors import EnvgymError, SandboxUnavailable
 from envgym.gymnasium_plugin import announce, gymnasium_id
 from envgym.isolate import Isolated
 from envgym.sandbox import BackendReport, SandboxBackend
 from envgym.task import Task, TaskSet
 
 __all__ = [
-    "AUTO_ORDER", "EnvSpec", "Group", "find", "gymnasium_id", "hint", "make", "make_backend", "names", "register",
-    "reports", "spec", "unregister",
+    "AUTO_ORDER", "EnvSpec", "Group", "check_options", "choose_task", "find", "gymnasium_id", "hint", "make",
+    "make_backend", "names", "register", "reports", "spec", "unregister",
 ]  # fmt: skip
 
 Group = Literal["environments", "sandboxes", "agents", "commands"]
@@ -36,7 +38,8 @@ class EnvSpec:
     """How to make one kind of environment.
 
     name: kebab-case, unique; `gymnasium_id` derives the Gymnasium id from it.
-    tasks: ``tasks(**options) -> TaskSet``; options that it does not know must raise TypeError.
+    tasks: ``tasks(**options) -> TaskSet``; options that it does not know must raise TypeError. What is asked of
+        it later is looked at: anything else than a TaskSet, or what it raises, is an error with the name.
     make: ``make(task, **options) -> Env or Playable``; receives ``backend=`` when `sandbox` is true.
     sandbox: whether it acts in a sandbox.
     in_process: whether its coroutines never wait, so that the synchronous view needs no event loop.
@@ -50,22 +53,97 @@ class EnvSpec:
     in_process: bool = False
     defaults: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _check_name("environments", self.name)
+        for part, says in (("tasks", "tasks(**options) -> TaskSet"), ("make", "make(task, **options) -> Env")):
+            if not callable(value := getattr(self, part)):
+                raise TypeError(
+                    f"environment {self.name!r}: {part} is {value!r}; it must be a function, ``{says}``"
+                )
+        given = (
+            self.tasks.__wrapped__ if isinstance(self.tasks, _Tasks) else self.tasks
+        )  # as `replace` passes it on
+        object.__setattr__(self, "tasks", _Tasks(given, self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """The function that gives an environment's tasks, with its mistakes told by the environment's name."""
+
+    __wrapped__: Callable[..., TaskSet]  # so that `inspect.signature` shows the options
+    name: str
+
+    def __call__(self, *given: Any, **options: Any) -> TaskSet:
+        try:
+            found = self.__wrapped__(*given, **options)
+        except (EnvgymError, ImportError, OSError):
+            raise  # the world's fault, not the set's
+        except Exception as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raised = str(error) if type(error) in (TypeError, ValueError) else f"{type(error).__name__}: {error}"
+            raise kind(f"the tasks of environment {self.name!r} cannot be had: {raised}") from error
+        if not isinstance(found, TaskSet):
+            raise TypeError(
+                f"the tasks of environment {self.name!r} are {_a(found)}; its `tasks` must give a TaskSet, such as "
+                "TaskSet([Task(...)])"
+            )
+        return found
+
+
+_ONE: dict[str, str] = {
+    "environments": "environment", "sandboxes": "sandbox", "agents": "agent", "commands": "command"
+}  # fmt: skip
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+def _check_name(group: Group, name: object) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{_ONE[group]} name {name!r} is not kebab-case: small letters and digits, parts joined by '-'"
+        )
+
+
+def _own(group: Group) -> dict[str, Any]:
+    """What was registered in a group at run time. Raises ValueError for an unknown group."""
+    if group not in _registered:
+        raise ValueError(f"unknown group {group!r}; {hint(str(group), list(_registered))}")
+    return _registered[group]
+
+
+def _a(thing: object) -> str:
+    """What a thing is, to say in a sentence: `an int`, `a list`."""
+    kind = type(thing).__name__
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+
 
 _registered: dict[str, dict[str, Any]] = {"environments": {}, "sandboxes": {}, "agents": {}, "commands": {}}
 
 
 def register(group: Group, name: str, thing: Any) -> None:
-    """Add an entry for this process. Raises ValueError when the name is taken by another thing."""
-    if name in names(group) and _registered[group].get(name) is not thing:
-        raise ValueError(f"{group[:-1]} {name!r} is already registered; choose another name or unregister it first")
-    _registered[group][name] = thing
+    """Add an entry for this process.
+
+    Raises ValueError for an unknown group, a name that is not kebab-case, or one that is taken by another thing;
+    TypeError for an environment that is no EnvSpec, and for anything else that cannot be called.
+    """
+    own = _own(group)
+    _check_name(group, name)
+    if group == "environments" and not isinstance(thing, EnvSpec):
+        raise TypeError(f"environment {name!r} is {_a(thing)}; give an EnvSpec")
+    if not callable(thing) and group in ("sandboxes", "agents"):
+        raise TypeError(f"{_ONE[group]} {name!r} is {_a(thing)}; give what makes one: a class or a function")
+    if name in names(group) and own.get(name) is not thing:
+        raise ValueError(
+            f"{_ONE[group]} {name!r} is already registered; choose another name or unregister it first"
+        )
+    own[name] = thing
     if group == "environments":
         announce(name)
 
 
 def unregister(group: Group, name: str) -> None:
     """Remove an entry that `register` added."""
-    del _registered[group][name]
+    del _own(group)[name]
 
 
 def _entry_points(group: Group) -> dict[str, EntryPoint]:
@@ -74,7 +152,7 @@ def _entry_points(group: Group) -> dict[str, EntryPoint]:
 
 def names(group: Group) -> list[str]:
     """Every name of a group, sorted; imports nothing."""
-    return sorted({*_registered[group], *_entry_points(group)})
+    return sorted({*_own(group), *_entry_points(group)})
 
 
 def hint(name: str, known: Sequence[str]) -> str:
@@ -91,24 +169,32 @@ def find(group: Group, name: str) -> Any:
     Raises ValueError for an unknown name, with the nearest ones, and ImportError (naming the entry point)
     when it is known but its package cannot be imported here.
     """
-    if name in _registered[group]:
-        return _registered[group][name]
+    if name in _own(group):
+        return _own(group)[name]
     entry = _entry_points(group).get(name)
     if entry is None:
-        raise ValueError(f"unknown {group[:-1]} {name!r}; {hint(name, names(group))}")
+        raise ValueError(f"unknown {_ONE[group]} {name!r}; {hint(name, names(group))}")
     try:
         return entry.load()
     except (ImportError, AttributeError) as error:
         raise ImportError(
-            f"{group[:-1]} {name!r} ({entry.value}) cannot be imported: {error}; install the extra it needs"
+            f"{_ONE[group]} {name!r} ({entry.value}) cannot be imported: {error}; {_remedy(entry, error)}"
         ) from error
+
+
+def _remedy(entry: EntryPoint, error: Exception) -> str:
+    """What helps when an entry point cannot be imported: another package that is missing, or its own mistake."""
+    missing = (getattr(error, "name", None) or "").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and missing != entry.module.partition(".")[0]:
+        return "install the extra it needs"
+    return f"see the entry point {entry.name!r} of {entry.dist.name if entry.dist else 'its package'}"
 
 
 def spec(name: str) -> EnvSpec:
     """The spec of an environment. Raises ValueError, ImportError as `find`, TypeError when it is no EnvSpec."""
     found = find("environments", name)
     if not isinstance(found, EnvSpec):
-        raise TypeError(f"environment {name!r} is a {type(found).__name__}; its entry point must name an EnvSpec")
+        raise TypeError(f"environment {name!r} is {_a(found)}; its entry point must name an EnvSpec")
     return found
 
 
@@ -128,8 +214,7 @@ def make(
     own of the same name as `backend`. Raises ValueError when the environment needs a sandbox and none is given.
     """
     found = spec(name) if isinstance(name, str) else name
-    if isinstance(task, int):
-        task = found.tasks()[task]
+    task = choose_task(found, task)
     chosen = {**found.defaults, **options}
     if found.sandbox:
         if backend is None:
@@ -146,6 +231,30 @@ def make(
         return _isolated(name, task, backend, options)
     again = partial(found.make, task, **chosen)
     return as_env(again(), again)
+
+
+def choose_task(found: EnvSpec, task: object) -> Task:
+    """A Task as it is, or the one with that index. Raises TypeError for anything else, IndexError out of range."""
+    if isinstance(task, int):
+        task = found.tasks()[task]
+    if not isinstance(task, Task):
+        raise TypeError(f"task of environment {found.name!r} is {task!r}; it must be a Task or its index (an int)")
+    return task
+
+
+def check_options(found: EnvSpec, options: Mapping[str, Any]) -> None:
+    """Raise TypeError for an option that the `make` of `found` does not name; one that takes any passes."""
+    try:
+        parameters = list(inspect.signature(found.make).parameters.values())[1:]
+    except ValueError:  # a function of C may have none
+        return
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    known = [name for name in known if name != "backend"]  # which is passed by itself
+    for name in options:
+        if name not in known:
+            raise TypeError(f"environment {found.name!r} has no option {name!r}; {hint(name, known)}")
 
 
 def _isolated(name: str | EnvSpec, task: Task, backend: SandboxBackend | None, options: dict[str, Any]) -> Env:
