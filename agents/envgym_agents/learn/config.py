@@ -17,53 +17,77 @@ __all__ = ["Evaluate", "ModelConfig", "Reinforce", "TrainConfig", "WarmStart", "
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class ModelConfig(_Frozen):
     """Who learns: a small transformer made from scratch, or any local Hugging Face model folder.
 
-    path: a model folder; None makes a fresh transformer of a named size (`envgym_agents.model.SIZES`), with a
-    tokenizer of `vocabulary` ids trained on the warm start's texts, in which every compact action is one token
-    (numbered ones, such as "apply 3", for all numbers up to `numbers`). context: tokens; an episode that outgrows
-    it is compacted. answer: the most tokens of one answer in free text. temperature: of the rollouts that train.
+    A fresh one has a tokenizer trained on the warm start's texts, in which every compact action is one token.
     """
 
     path: str | None = None
+    """a model folder; none makes a fresh transformer"""
     size: str = "1M"
+    """of a fresh one: tiny, 1M, 2M, 4M"""
     vocabulary: int = Field(default=2000, ge=300)
+    """ids of a fresh one's tokenizer"""
     numbers: int = Field(default=48, ge=0)
+    """numbered actions, such as "apply 3", are one token up to this number"""
     context: int = Field(default=2048, ge=128)
+    """tokens; an episode that outgrows it is compacted"""
     answer: int = Field(default=256, ge=1)
+    """the most tokens of one answer in free text; below `context`"""
     temperature: float = Field(default=1.0, gt=0)
+    """of the rollouts that train"""
+
+    @model_validator(mode="after")
+    def _answer_fits(self) -> Self:
+        if self.answer >= self.context:
+            raise ValueError(f"answer {self.answer} must be below context {self.context}")
+        return self
 
 
 class WarmStart(_Frozen):
     """Supervised learning on the expert's trajectories.
 
-    Evaluates on held-out tasks every `evaluate_every` updates. Once `min_updates` are done, a validation loss
-    that has not improved by the relative amount `tolerance` for `patience` evaluations is a plateau: the learning
-    rate is divided by `decay` and training goes on; after `decays` such drops the next plateau ends it.
-    lm_weight: weight of the loss on the observations' tokens, which teaches what the world's text looks like.
-    imitate: "successes" keeps the expert's successful episodes only, "all" every episode whose world did not fail.
+    Once `min_updates` are done, a validation loss that has not improved by the relative amount `tolerance` for
+    `patience` evaluations is a plateau: the learning rate is divided by `decay` and training goes on; after `decays`
+    such drops the next plateau ends it.
     """
 
     episodes_per_task: int = Field(default=1, ge=0)
+    """that the expert plays"""
     imitate: Literal["successes", "all"] = "successes"
+    """the expert's successful episodes, or every one whose world did not fail"""
     min_updates: int = Field(default=800, ge=0)
+    """before a plateau counts"""
     max_updates: int = Field(default=4000, ge=0)
+    """at least `min_updates`"""
     evaluate_every: int = Field(default=100, ge=1)
+    """updates between two validation losses"""
     patience: int = Field(default=3, ge=1)
+    """evaluations without improvement that make a plateau"""
     tolerance: float = Field(default=0.005, ge=0, lt=1)
+    """the relative improvement that counts"""
     decays: int = Field(default=1, ge=0)
+    """plateaus that divide the learning rate; the next one ends the warm start"""
     decay: float = Field(default=5.0, gt=1)
+    """what the learning rate is divided by"""
     rows: int = Field(default=32, ge=1)
+    """token sequences in one update"""
     lr: float = Field(default=1e-3, gt=0)
+    """learning rate"""
     warmup: int = Field(default=50, ge=0)
+    """updates in which the learning rate rises"""
     weight_decay: float = Field(default=0.01, ge=0)
+    """of AdamW"""
     lm_weight: float = Field(default=0.1, ge=0)
+    """weight of the loss on the observations' tokens, which teaches what the world's text looks like"""
     validation: float = Field(default=0.1, gt=0, lt=1)
+    """share of the training tasks that is held back for the validation loss"""
     minutes: float | None = Field(default=None, gt=0)
+    """most minutes"""
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Self:
@@ -77,92 +101,124 @@ class Reinforce(_Frozen):
 
     A step plays `tasks` groups of `group` episodes. Groups whose members all did the same teach nothing: new
     tasks are drawn in their place until `tasks` groups teach or ``tasks * oversample`` were played.
-    retries: how often an episode is played again afresh when the world failed; one that still fails is left
-    out and its peers are compared without it.
-    credit: "group" spreads an episode's advantage over its turns, "turn" adds the comparison of turns that acted
-    in the same state. truncation_value: what an episode cut off by a bound counts as having still earned: with 0 it
-    is worth what it earned until then, which is as much as a wrong answer where only right ones pay.
-    token_share: "episode" gives every episode the same weight, "token" every sampled token.
     """
 
     steps: int = Field(default=200, ge=0)
+    """of playing and learning"""
     minutes: float | None = Field(default=None, gt=0)
+    """most minutes"""
     tasks: int = Field(default=16, ge=1)
+    """groups that teach, per step"""
     group: int = Field(default=8, ge=2)
+    """episodes of one task that are compared"""
     oversample: float = Field(default=3.0, ge=1)
+    """most groups played per step, as a multiple of `tasks`"""
     retries: int = Field(default=1, ge=0)
+    """fresh tries of an episode whose world failed; one that still fails is left out of its group"""
     credit: Literal["group", "turn"] = "group"
+    """spread an episode's advantage over its turns, or add the comparison of turns in the same state"""
     gamma: float = Field(default=1.0, ge=0, le=1)
+    """discount per turn"""
     baseline: Literal["mean", "leave_one_out"] = "mean"
+    """what a reward is compared with: the mean of its group, or of the others in it"""
     scale: Literal["none", "std"] = "std"
+    """what advantages are divided by: nothing, or their standard deviation"""
     turn_weight: float = Field(default=1.0, ge=0)
+    """weight of what credit = "turn" adds"""
     truncation_value: float = 0.0
+    """what an episode that a bound cut off counts as having still earned"""
     token_share: Literal["episode", "token"] = "episode"
+    """what has equal weight: every episode, or every sampled token"""
     epochs: int = Field(default=2, ge=1)
+    """passes over a step's episodes"""
     minibatches: int = Field(default=2, ge=1)
+    """updates of the weights per pass"""
     lr: float = Field(default=3e-4, gt=0)
+    """learning rate"""
     warmup: int = Field(default=5, ge=0)
+    """steps in which the learning rate rises"""
     weight_decay: float = Field(default=0.0, ge=0)
+    """of AdamW"""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
+    """how far a token's probability ratio may fall below 1 before its gradient is cut"""
     clip_high: float = Field(default=0.28, gt=0)
+    """how far it may rise above 1"""
     entropy: float = Field(default=0.0, ge=0)
+    """weight of the entropy bonus"""
     kl: float = Field(default=0.0, ge=0)
+    """weight of the divergence from the model that RL begins with"""
     max_grad_norm: float = Field(default=1.0, gt=0)
+    """longer gradients are shortened to it"""
     checkpoint_every: int = Field(default=10, ge=1)
+    """steps; what a resumed run repeats at most"""
 
 
 class Evaluate(_Frozen):
-    """Success on held-out tasks, with draws at `temperature`, and with `greedy` also without draws.
-
-    `every` RL steps on `quick` tasks (0: never).
-    """
+    """Success on held-out tasks: with draws, and greedily."""
 
     split: str = "heldout"
+    """the tasks that test"""
     tasks: int | None = Field(default=None, ge=1)
+    """how many of them, evenly spread over their order; none: all"""
     attempts: int = Field(default=1, ge=1)
+    """episodes per task"""
     temperature: float = Field(default=1.0, ge=0)
+    """of the draws"""
     greedy: bool = True
+    """also without draws"""
     every: int = Field(default=0, ge=0)
+    """RL steps between two quick evaluations; 0: none"""
     quick: int = Field(default=64, ge=1)
+    """tasks of a quick evaluation"""
     baselines: tuple[str, ...] = ("random",)
+    """agents, by registry name, that play the held-out tasks too"""
     bootstrap: int = Field(default=10_000, ge=100)
+    """draws of an interval"""
     cluster: str = "package"
+    """the task metadata that says which tasks are alike, for the second interval"""
 
 
 class TrainConfig(_Frozen):
-    """One training run. `env_options` go to the environment's `make`, `task_options` to its task set.
-
-    split: the tasks that train, `tasks` of them evenly spread over their order (None: all).
-    turns: the bound on an episode's length. max_tokens: computed positions per forward pass (memory, not
-    mathematics). expert: the agent (by registry name) whose trajectories warm up. agent_options: of the expert,
-    wherever it plays (as a baseline too); every other agent has its own defaults. store_every: the episodes of
-    every n-th RL step are stored (0: none). max_failures: a run stops when a larger share of the episodes of a
-    step or an evaluation failed through no fault of the agent.
-    step_s: seconds that one step of a world may take, waiting for a place to run its tests included; a slower one
-    is a failure of the world.
-    """
+    """One training run. `envgym train --settings` prints every field with its default and bound."""
 
     env: str = "code-repair"
+    """the environment, by registry name"""
     env_options: dict[str, Any] = Field(default_factory=dict)
+    """go to the environment's `make`"""
     task_options: dict[str, Any] = Field(default_factory=dict)
+    """go to its task set"""
     sandbox: str = "auto"
+    """the sandbox backend, where the environment needs one"""
     split: str = "train"
+    """the tasks that train"""
     tasks: int | None = Field(default=None, ge=1)
+    """how many of them, evenly spread over their order; none: all"""
     turns: int = Field(default=24, ge=1)
+    """bound on an episode's length"""
     step_s: float = Field(default=Limits().step_s, gt=0)
+    """seconds of one step of a world, waiting for its tests included; a slower one is a failure of the world"""
     expert: str = "expert"
+    """the agent, by registry name, whose trajectories warm up; the default one knows code-repair only"""
     agent_options: dict[str, Any] = Field(default_factory=dict)
+    """of the expert, wherever it plays; every other agent has its own defaults"""
     model: ModelConfig = ModelConfig()
     warm_start: WarmStart = WarmStart()
     reinforce: Reinforce = Reinforce()
     evaluate: Evaluate = Evaluate()
     seed: int = Field(default=0, ge=0)
+    """fixes everything that is drawn"""
     device: str = "cpu"
-    threads: int | None = Field(default=None, ge=1)
+    """where the model runs, as torch names it"""
+    threads: int | None = Field(default=None, ge=1, le=1024)
+    """of torch; none: as torch chooses"""
     concurrency: int = Field(default=64, ge=1)
+    """episodes played at once"""
     max_tokens: int = Field(default=8192, ge=64)
+    """computed positions per forward pass: memory, not mathematics"""
     store_every: int = Field(default=1, ge=0)
+    """the episodes of every n-th RL step are stored; 0: none"""
     max_failures: float = Field(default=0.5, ge=0, le=1)
+    """a run stops when a larger share of a step's or an evaluation's episodes failed through the world"""
 
 
 def load(
@@ -180,7 +236,7 @@ def load(
                 _merge(values, tomllib.load(file))
         except OSError as error:
             raise ValueError(f"configuration {path}: {error.strerror}") from error
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"configuration {path} is not TOML: {error}") from error
     for text in overrides:
         override(values, text)
@@ -209,7 +265,9 @@ def override(values: dict[str, Any], text: str) -> None:
 def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if isinstance(value, Mapping):
-            _merge(into.setdefault(name, {}), value)
+            if not isinstance(into.get(name), dict):
+                into[name] = {}
+            _merge(into[name], value)
         else:
             into[name] = value
 
@@ -218,6 +276,8 @@ def _line(error: Any) -> str:
     field = ".".join(str(part) for part in error["loc"]) or "configuration"
     if error["type"] == "extra_forbidden":
         return f"{field}: there is no such field; {hint(str(error['loc'][-1]), _fields(error['loc'][:-1]))}"
+    if error["type"] in ("model_type", "dict_type"):
+        return f"{field} = {error['input']!r}: {field} is a section; set its fields, as in {field}.name=value"
     return f"{field} = {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
 
 

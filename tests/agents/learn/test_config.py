@@ -23,6 +23,15 @@ def test_a_file_and_overrides_are_merged(tmp_path):
         ("step_s=0", "step_s = 0: Input should be greater than 0"),
         ("reinforce.clip_low=1.5", "reinforce.clip_low = 1.5: Input should be less than 1"),
         ("warm_start.max_updates=10", "max_updates 10 is below min_updates 800"),
+        ("reinforce.lr=inf", "reinforce.lr = inf: Input should be a finite number"),
+        ("warm_start.lr=inf", "warm_start.lr = inf: Input should be a finite number"),
+        ("reinforce=3", "reinforce = 3: reinforce is a section; set its fields, as in reinforce.name=value"),
+        (
+            "env_options=3",
+            "env_options = 3: env_options is a section; set its fields, as in env_options.name=value",
+        ),
+        ("model.answer=2048", "answer 2048 must be below context 2048"),
+        ("threads=100000", "threads = 100000: Input should be less than or equal to 1024"),
         ("nonsense", "is not of the form section.field=value"),
         ("seed.x=1", "'seed' is a value, not a section"),
     ],
@@ -40,6 +49,15 @@ def test_an_unreadable_file_is_named(tmp_path):
     (tmp_path / "bad.toml").write_text("seed =")
     with pytest.raises(ValueError, match=r"bad\.toml is not TOML"):
         load(tmp_path / "bad.toml")
+    (tmp_path / "latin.toml").write_bytes('env = "\xe9"'.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"latin\.toml is not TOML: .*utf-8"):
+        load(tmp_path / "latin.toml")
+
+
+def test_a_section_that_is_a_value_in_one_place_is_refused_or_replaced_by_a_section(tmp_path):
+    (tmp_path / "c.toml").write_text("[seed]\nx = 1\n")
+    with pytest.raises(ValueError, match=r"^seed = .*integer"):
+        load(tmp_path / "c.toml", base={"seed": 0})
 
 
 def test_sections_stay_small():
