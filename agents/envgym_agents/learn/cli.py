@@ -19,6 +19,7 @@ from envgym.registry import hint
 from envgym_agents.learn.config import TrainConfig, load
 from envgym_agents.learn.pool import report_runs
 from envgym_agents.learn.run import evaluate_folders, train
+from envgym_agents.learn.settings import settings_text
 
 __all__ = ["eval_command", "preset", "presets", "report_command", "train_command"]
 
@@ -28,6 +29,20 @@ _Preset = Annotated[
 ]
 _Set = Annotated[list[str] | None, typer.Option("--set", help="section.field=value, over file and preset.")]
 _Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Fixes everything that is drawn.")]
+
+
+def _print_settings(wanted: bool) -> None:
+    if wanted:
+        print(settings_text())
+        raise typer.Exit
+
+
+_Settings = Annotated[
+    bool,
+    typer.Option(
+        "--settings", callback=_print_settings, is_eager=True, help="Print every setting as TOML, and end."
+    ),
+]
 _Out = Annotated[Path, typer.Option("--out", help="The run folder; it must not exist, or be resumed.")]
 _Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
 _Json = Annotated[bool, typer.Option("--json", help="The report as JSON on standard output, and nothing else.")]
@@ -56,7 +71,7 @@ def _configuration(
     return load(config, texts, base=preset(name))
 
 
-def train_command(  # one parameter per option
+def train_command(  # noqa: PLR0913  # one parameter per option
     out: _Out,
     config: _Config = None,
     preset: _Preset = None,
@@ -64,10 +79,12 @@ def train_command(  # one parameter per option
     seed: _Seed = None,
     resume: _Resume = False,
     as_json: _Json = False,
+    settings: _Settings = False,
 ) -> None:
     """Train a language model by reinforcement learning: warm start, policy gradients, evaluation, report.
 
     A small transformer is made from scratch; --set model.path=FOLDER trains a local Hugging Face model instead.
+    --settings prints every setting with its default and bound, as docs/settings.md does.
     """
     disable_progress_bar()  # those of model files being read and written would break into ours
     console = None if as_json else Console(stderr=True)

@@ -52,18 +52,18 @@ class WarmStart(_Frozen):
     """Supervised learning on the expert's trajectories.
 
     Once `min_updates` are done, a validation loss that has not improved by the relative amount `tolerance` for
-    `patience` evaluations is a plateau: the learning rate is divided by `decay` and training goes on; after `decays`
-    such drops the next plateau ends it.
+    `patience` evaluations is a plateau: the learning rate is divided by `decay` and training goes on; after
+    `decays` such drops the next plateau ends it.
     """
 
     episodes_per_task: int = Field(default=1, ge=0)
-    """that the expert plays"""
+    """episodes that the expert plays"""
     imitate: Literal["successes", "all"] = "successes"
     """the expert's successful episodes, or every one whose world did not fail"""
     min_updates: int = Field(default=800, ge=0)
-    """before a plateau counts"""
+    """updates before a plateau counts"""
     max_updates: int = Field(default=4000, ge=0)
-    """at least `min_updates`"""
+    """most updates; at least `min_updates`"""
     evaluate_every: int = Field(default=100, ge=1)
     """updates between two validation losses"""
     patience: int = Field(default=3, ge=1)
@@ -104,7 +104,7 @@ class Reinforce(_Frozen):
     """
 
     steps: int = Field(default=200, ge=0)
-    """of playing and learning"""
+    """steps of playing and learning"""
     minutes: float | None = Field(default=None, gt=0)
     """most minutes"""
     tasks: int = Field(default=16, ge=1)
@@ -116,7 +116,7 @@ class Reinforce(_Frozen):
     retries: int = Field(default=1, ge=0)
     """fresh tries of an episode whose world failed; one that still fails is left out of its group"""
     credit: Literal["group", "turn"] = "group"
-    """spread an episode's advantage over its turns, or add the comparison of turns in the same state"""
+    """an episode's advantage spread over its turns, or that of turns in one state added"""
     gamma: float = Field(default=1.0, ge=0, le=1)
     """discount per turn"""
     baseline: Literal["mean", "leave_one_out"] = "mean"
@@ -150,7 +150,7 @@ class Reinforce(_Frozen):
     max_grad_norm: float = Field(default=1.0, gt=0)
     """longer gradients are shortened to it"""
     checkpoint_every: int = Field(default=10, ge=1)
-    """steps; what a resumed run repeats at most"""
+    """steps between two checkpoints: what a resumed run repeats at most"""
 
 
 class Evaluate(_Frozen):
@@ -196,7 +196,7 @@ class TrainConfig(_Frozen):
     turns: int = Field(default=24, ge=1)
     """bound on an episode's length"""
     step_s: float = Field(default=Limits().step_s, gt=0)
-    """seconds of one step of a world, waiting for its tests included; a slower one is a failure of the world"""
+    """seconds of one step of a world, waiting included; a slower one is the world's failure"""
     expert: str = "expert"
     """the agent, by registry name, whose trajectories warm up; the default one knows code-repair only"""
     agent_options: dict[str, Any] = Field(default_factory=dict)
@@ -218,7 +218,7 @@ class TrainConfig(_Frozen):
     store_every: int = Field(default=1, ge=0)
     """the episodes of every n-th RL step are stored; 0: none"""
     max_failures: float = Field(default=0.5, ge=0, le=1)
-    """a run stops when a larger share of a step's or an evaluation's episodes failed through the world"""
+    """a run stops when the world failed a larger share of the episodes of a step or an evaluation"""
 
 
 def load(

@@ -1,0 +1,48 @@
+"""The list of settings is the code's own: it holds every field, and it is a configuration."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+from envgym_agents.learn.config import TrainConfig, load
+from envgym_agents.learn.settings import settings_text
+
+from envgym.cli import run
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs/settings.md"
+
+
+def fields(model, prefix=""):
+    for name, info in model.model_fields.items():
+        if hasattr(info.annotation, "model_fields"):
+            yield from fields(info.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name, info
+
+
+def test_every_setting_has_one_line_that_says_what_it_is():
+    text = settings_text()
+    for name, info in fields(TrainConfig):
+        assert info.description, name
+        assert re.search(
+            rf"^(# )?\[?{name.rpartition('.')[2]}\b.*# .*{re.escape(info.description)}$", text, re.M
+        ), name
+    assert max(map(len, text.splitlines())) <= 140
+
+
+def test_the_settings_as_printed_are_the_default_configuration(tmp_path):
+    (tmp_path / "all.toml").write_text(settings_text())
+    assert load(tmp_path / "all.toml") == TrainConfig()
+    commented = settings_text().replace("# threads = none", "threads = 2 ")
+    assert tomllib.loads(commented)["threads"] == 2
+
+
+def test_the_document_is_what_the_command_prints(capsys):
+    assert run(["train", "--settings"]) == 0
+    printed = capsys.readouterr().out
+    assert printed == settings_text() + "\n"
+    (shown,) = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text(), re.S)
+    assert shown == printed, "docs/settings.md is old: put into it what `envgym train --settings` prints"
