@@ -76,7 +76,7 @@ def config(vault) -> TrainConfig:
             "env": "test-vault",
             "turns": 5,
             "expert": "test-solver",
-            "model": {"size": "tiny", "vocabulary": 300, "context": 128},
+            "model": {"size": "tiny", "vocabulary": 300, "context": 128, "answer": 64},
             "warm_start": dict(min_updates=10, max_updates=20, evaluate_every=10, rows=8, validation=0.2, warmup=2),
             "reinforce": dict(steps=3, tasks=2, group=4, oversample=1, checkpoint_every=1, kl=0.01),
             "evaluate": dict(baselines=["test-guesser", "test-solver"], every=2, quick=4, bootstrap=200),
@@ -270,6 +270,7 @@ def test_what_eval_is_to_play_is_checked_before_anything_is_written(config, tmp_
     for models, agents, said in (
         ([tmp_path / "nowhere"], [], r"model = .*nowhere.*no model folder"),
         ([], ["test-solvr"], r"agent = 'test-solvr': unknown agent 'test-solvr'; did you mean 'test-solver'\?"),
+        ([], ["random", "random"], r"'random' names 2 of what is to be compared \(agents\)"),
     ):
         with pytest.raises(ValueError, match=said):
             asyncio.run(evaluate_folders(config, tmp_path / "eval", models=models, agents=agents))
@@ -335,7 +336,7 @@ this.train(config, {str(tmp_path / "killed")!r})
 def test_another_model_folder_trains_with_the_same_command(config, tmp_path):
     train(config, tmp_path / "first")
     path = str(tmp_path / "first" / "warm")
-    values = {**config.model_dump(), "model": {"path": path, "context": 128}}
+    values = {**config.model_dump(), "model": {"path": path, "context": 128, "answer": 64}}
     report = train(TrainConfig.model_validate(values), tmp_path / "second")
     assert report["reinforce"]["step"] == 3
 
