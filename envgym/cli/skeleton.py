@@ -64,7 +64,8 @@ class @CLASS@:
 
     async def reset(self, *, seed: int) -> Step:
         """A fresh game. Everything random comes from `seed`."""
-        self.hidden = int(np.random.default_rng(seed).integers(self.size))
+        rng = np.random.default_rng([seed, self.task.seed])
+        self.hidden = int(rng.integers(self.size))
         self.stop = None
         return self._see(self.task.prompt)
 
@@ -98,12 +99,16 @@ class @CLASS@:
         return Step(seen, reward=reward, legal=legal)
 
 
-def tasks(split: str = "train", size: int = 8) -> TaskSet:
-    """The tasks; what they can be asked for is this function's arguments."""
+def tasks(count: int = 50, size: int = 8) -> TaskSet:
+    """The tasks, every fifth held out; their options are this function's arguments."""
     prompt = f"I hide a number from 0 to {size - 1}. Ask, then answer."
-    name = f"{split}-{size}"
-    task = Task(id=name, prompt=prompt, split=split, metadata={"size": size})
-    return TaskSet([task])
+    return TaskSet([_task(n, prompt, size) for n in range(count)])
+
+
+def _task(n: int, prompt: str, size: int) -> Task:
+    split = "train" if n % 5 else "heldout"
+    name, about = f"{size}-{n}", {"size": size}
+    return Task(id=name, prompt=prompt, split=split, seed=n, metadata=about)
 
 
 SPEC = EnvSpec(
@@ -134,7 +139,11 @@ pip install -e .
 envgym check @NAME@
 envgym rollout @NAME@ --agent random -n 100 --out runs/random.episodes
 python -m pytest tests
+envgym train --set env=@NAME@ --set expert=random --out runs/@NAME@
 ```
+
+The default expert knows code-repair only, so training names another one: `random`, whose successful games are
+imitated, or an agent of your own. `envgym train --settings` prints all settings, such as `reinforce.minutes`.
 """
 
 

@@ -71,7 +71,7 @@ class Guess:
 
 
 def guess_tasks(count: int = 100, *, most: int = 20, tries: int = 5) -> TaskSet:
-    """`count` tasks; every fifth is of split "test". Raises ValueError for bounds that make no game."""
+    """`count` tasks; every fifth is of split "heldout". Raises ValueError for bounds that make no game."""
     if most < 2 or tries < 1:
         raise ValueError(f"most is {most} and tries {tries}; they must be at least 2 and 1")
     prompt = f"I think of a number from 1 to {most}. You have {tries} tries."
@@ -79,7 +79,7 @@ def guess_tasks(count: int = 100, *, most: int = 20, tries: int = 5) -> TaskSet:
 
 
 def _task(index: int, prompt: str, most: int, tries: int) -> Task:
-    split = "train" if index % 5 else "test"
+    split = "train" if index % 5 else "heldout"
     return Task(
         id=f"guess/{index}", prompt=prompt, split=split, seed=index, metadata={"most": most, "tries": tries}
     )
