@@ -24,7 +24,7 @@ def lm_agent(
     task: Task, *, seed: int, model: str, tools: tuple[ToolSpec, ...] = (), temperature: float = 1.0,
     max_tokens: int = 256, device: str = "cpu",
 ) -> LMAgent:  # fmt: skip
-    """An `LMAgent` over the model in folder `model`.
+    """A language model acts: the one in the folder that the option `model` names.
 
     A folder whose tokenizer has action tokens acts in the "compact" format, any other one in "text". temperature:
     0 is greedy. max_tokens: of one answer in the text format.

@@ -132,15 +132,15 @@ class ScriptedExpert:
 
 
 def random_agent(task: Task, *, seed: int, tools: Sequence[ToolSpec] = ()) -> RandomAgent:
-    """The registry's "random"."""
+    """Takes a legal action at random; where none are listed, a call of a random tool."""
     return RandomAgent(seed, tools=tools)
 
 
 def brute_force(task: Task, *, seed: int) -> BruteForce:
-    """The registry's "brute-force"."""
+    """Code-repair, compact tools: tries every suggested fix, in the order listed."""
     return BruteForce()
 
 
 def expert(task: Task, *, seed: int, decay: float = 0.6, browse: float = 0.3) -> ScriptedExpert:
-    """The registry's "expert"."""
+    """Code-repair, compact tools: tries fixes of suspicious lines, the likeliest lines most often."""
     return ScriptedExpert(seed, decay=decay, browse=browse)

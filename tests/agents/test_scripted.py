@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from envgym_agents.scripted import BruteForce, RandomAgent, ScriptedExpert
 
+from envgym.cli.group import summary
 from envgym.env import Step
 from envgym.messages import Message, ParseError, ToolCall
 from envgym.policy import Agent
+from envgym.registry import names
 from envgym.rollout import Rollout
 from envgym.tools import check_call, tool_spec
 
@@ -130,3 +132,10 @@ def test_a_wrong_decay_is_refused() -> None:
     for decay in (0.0, -1.0, 1.5, np.nan):
         with pytest.raises(ValueError, match="decay is"):
             ScriptedExpert(0, decay=decay)
+
+
+def test_every_registered_agent_says_in_one_line_what_it_does():
+    for name in names("agents"):
+        said = summary("agents", name)
+        assert len(said) > 30, name
+        assert "registry" not in said, name
