@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from envgym.episode import Episode
 from envgym.limits import Limits, Sampling
 from envgym.registry import make, make_backend, spec
 from envgym.rollout import Origin, Rollout, play
-from envgym.storage import EpisodeWriter
+from envgym.storage import EpisodeWriter, read_episodes
 from envgym_agents.endpoint import Endpoint
 from envgym_agents.foreign import Access, command
 from envgym_agents.model import load_model
@@ -52,6 +53,7 @@ def endpoint_command(  # noqa: PLR0913 - a command has the options it has
     options = key_values(env_option or (), "--env-option")
     task_options = key_values(task_option or (), "--task-option")
     chosen = None if env is None else spec(env).tasks(**task_options)[task]
+    origin = Origin(_new_id(out), seed)
     language_model, tokenizer = load_model(model, device=device)
 
     async def work() -> Episode | None:
@@ -67,7 +69,7 @@ def endpoint_command(  # noqa: PLR0913 - a command has the options it has
                     if spec(env).sandbox:
                         backend = await stack.enter_async_context(make_backend(sandbox))
                     world = make(env, chosen, backend=backend, **options)
-                    return await _play(endpoint, world, program, seed=seed, turns=turns)
+                    return await _play(endpoint, world, program, origin=origin, turns=turns)
 
     try:
         episode = asyncio.run(work())
@@ -77,11 +79,17 @@ def endpoint_command(  # noqa: PLR0913 - a command has the options it has
         _finish(episode, out)
 
 
-async def _play(endpoint: Endpoint, world: Env, program: list[str], *, seed: int, turns: int) -> Episode:
-    agent = endpoint.agent("episode", command(program), env=world, seed=seed)
+def _new_id(out: Path | None) -> str:
+    """An episode id that the file does not hold yet: it counts on from what is stored."""
+    stored = {episode.id for episode in read_episodes(out)} if out is not None and out.exists() else set()
+    return next(name for number in count(len(stored)) if (name := f"episode-{number:06d}") not in stored)
+
+
+async def _play(endpoint: Endpoint, world: Env, program: list[str], *, origin: Origin, turns: int) -> Episode:
+    agent = endpoint.agent(origin.episode_id, command(program), env=world, seed=origin.seed)
     try:
         rollout = Rollout(limits=Limits(turns=turns), provenance=(("program", program[0]),))
-        return await play(world, {agent.name: agent}, origin=Origin("episode", seed), rollout=rollout)
+        return await play(world, {agent.name: agent}, origin=origin, rollout=rollout)
     finally:
         await agent.close()
         await world.close()

@@ -3,18 +3,23 @@
 A folder holds weights (safetensors), configuration and tokenizer together. Nothing here samples or trains.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers.utils import logging
 
 from envgym.registry import hint
 from envgym_agents.tokenizer import load_tokenizer
 
-__all__ = ["SIZES", "Shape", "load_model", "max_length", "new_model", "parameters", "save_model", "shape_of"]
+__all__ = [
+    "SIZES", "Shape", "check_device", "load_model", "max_length", "new_model", "parameters", "save_model",
+    "shape_of",
+]  # fmt: skip
 
 
 class Shape(NamedTuple):
@@ -75,17 +80,41 @@ def new_model(
 def load_model(folder: str | Path, *, device: str = "cpu", dtype: str = "auto") -> tuple[Any, Any]:
     """A local folder's causal LM (evaluation mode) and its tokenizer. Never asks a network.
 
-    dtype: "auto" (as stored), or a torch dtype's name such as "bfloat16".
+    dtype: "auto" (as stored), or a torch dtype's name such as "bfloat16". Raises ValueError for a device that
+    is not here.
     """
+    check_device(device)
     tokenizer = load_tokenizer(folder)
-    model = AutoModelForCausalLM.from_pretrained(str(folder), local_files_only=True, dtype=dtype)
+    with _no_bars():
+        model = AutoModelForCausalLM.from_pretrained(str(folder), local_files_only=True, dtype=dtype)
     return model.to(device).eval(), tokenizer
 
 
 def save_model(folder: str | Path, model: Any, tokenizer: Any) -> None:
     """Write weights (safetensors), configuration and tokenizer to one folder."""
-    model.save_pretrained(str(folder), safe_serialization=True)
+    with _no_bars():
+        model.save_pretrained(str(folder), safe_serialization=True)
     tokenizer.save_pretrained(str(folder))
+
+
+def check_device(name: str) -> None:
+    """Raise ValueError when torch has no device of this name here."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # which of them depends on how torch was built
+        raise ValueError(f"device = {name!r}: {str(error).splitlines()[0]}") from None
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Without the library's progress bars, which would break into ours; as it was, afterwards."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def parameters(model: Any) -> int:

@@ -10,7 +10,7 @@ import torch
 from envgym_agents.endpoint import Endpoint
 from envgym_agents.endpoint_cli import endpoint_command
 from envgym_agents.foreign import command
-from envgym_agents.model import new_model, save_model
+from envgym_agents.model import load_model, new_model, save_model
 from envgym_agents.openai_format import message_from, message_json
 from envgym_agents.policies.transformer import TransformerPolicy
 from envgym_agents.template import OwnTemplate
@@ -311,11 +311,24 @@ def test_the_command_gives_options_to_the_environment_and_its_tasks(tmp_path):
             tmp_path / "model", [sys.executable, "-c", source], env="test-memory", task=1,
             env_option=["note=seen"], task_option=["cells=3"], out=tmp_path / "out.jsonl",
         )  # fmt: skip
+        for _ in range(2):
+            endpoint_command(
+                tmp_path / "model", [sys.executable, "-c", source], env="test-memory", out=tmp_path / "out.jsonl"
+            )
     finally:
         unregister("environments", "test-memory")
-    (episode,) = read_episodes(tmp_path / "out.jsonl")
+    episode, *others = read_episodes(tmp_path / "out.jsonl")
+    assert len({one.id for one in (episode, *others)}) == 3
     assert episode.stop is StopReason.GOAL
     assert "4 cells" in episode.root.text  # three, and one more for task 1
-    assert made == ["seen"]
+    assert made == ["seen", "none", "none"]
     with pytest.raises(ValueError, match="there is none"):
         endpoint_command(tmp_path / "model", task_option=["cells=3"])
+    with pytest.raises(ValueError, match=r"^device = 'foo': "):
+        endpoint_command(tmp_path / "model", device="foo")
+
+
+def test_models_are_read_and_written_without_bars(tmp_path, capfd):
+    save_model(tmp_path / "model", MODEL, TOKENIZER)
+    load_model(tmp_path / "model")
+    assert capfd.readouterr().err == ""

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from transformers.utils.logging import disable_progress_bar
 
 from envgym.registry import hint
 from envgym_agents.learn.config import TrainConfig, load
@@ -86,7 +85,6 @@ def train_command(  # noqa: PLR0913  # one parameter per option
     A small transformer is made from scratch; --set model.path=FOLDER trains a local Hugging Face model instead.
     --settings prints every setting with its default and bound, as docs/settings.md does.
     """
-    disable_progress_bar()  # those of model files being read and written would break into ours
     console = None if as_json else Console(stderr=True)
     report = train(_configuration(config, preset, overrides, seed), out, resume=resume, console=console)
     if as_json:
@@ -111,7 +109,6 @@ def eval_command(  # noqa: PLR0913  # one parameter per option
     """
     if not model and not agent:
         raise ValueError("nothing to evaluate: name a model folder (--model) or a registered agent (--agent)")
-    disable_progress_bar()
     console = None if as_json else Console(stderr=True)
     chosen = _configuration(config, preset, overrides, seed)
     report = asyncio.run(

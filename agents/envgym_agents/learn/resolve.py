@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-
 from envgym.env import Env
 from envgym.registry import EnvSpec, find, hint, spec
 from envgym.task import Task, TaskSet, evenly
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.play import Scripted
-from envgym_agents.model import shape_of
+from envgym_agents.model import check_device, shape_of
 
 __all__ = ["Resolved", "check_folder", "check_student", "resolve", "try_agents"]
 
@@ -52,7 +50,7 @@ def resolve(config: TrainConfig, agents: Iterable[tuple[str, str]]) -> Resolved:
         options = config.agent_options if name == config.expert else {}
         _check_options(f"{field} = {name!r}", options, make, given={"seed", "tools"}, skip=1)
         chosen[name] = Scripted(make, options)
-    _check_device(config.device)
+    check_device(config.device)
     return Resolved(evenly(train, config.tasks), evenly(test, config.evaluate.tasks), chosen)
 
 
@@ -133,10 +131,3 @@ def _check_options(
     for p in named:
         if p.default is p.empty and p.name not in options:
             raise ValueError(f"{where}: it needs the option {p.name!r}, which is not given")
-
-
-def _check_device(name: str) -> None:
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:  # which of them depends on how torch was built
-        raise ValueError(f"device = {name!r}: {str(error).splitlines()[0]}") from None
