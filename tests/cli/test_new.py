@@ -1,6 +1,7 @@
 """`envgym new`: what it writes installs, passes the conformance kit and its own test, and is short."""
 
 import ast
+import importlib
 import os
 import subprocess
 import sys
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from envgym.cli.new import write_skeleton
 from envgym.cli.skeleton import files_of
+from envgym.testing import check_tasks
 
 
 def _run(*command: str, site: Path, cwd: Path | None = None) -> str:
@@ -53,6 +56,14 @@ def test_the_skeleton_is_short_and_its_test_has_three_lines():
         node for node in ast.parse(files["tests/test_number_game_env.py"]).body if isinstance(node, ast.FunctionDef)
     )
     assert (test.end_lineno or 0) - test.lineno + 1 <= 3
+
+
+def test_the_skeleton_has_tasks_to_train_on_and_others_to_evaluate_on(tmp_path, monkeypatch):
+    write_skeleton("split-game", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    tasks = importlib.import_module("split_game_env").SPEC.tasks()
+    check_tasks(tasks, splits=("train", "heldout"))
+    assert {task.split for task in tasks} == {"train", "heldout"}
 
 
 @pytest.mark.parametrize("name", ["Game", "my_game", "-x", "a--b", "3d", ""])
