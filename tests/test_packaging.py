@@ -18,13 +18,14 @@ PACKAGES = {"envgym", "envgym_sandboxes", "envgym_environments", "envgym_agents"
 
 # Public in their modules, and left there: short names that say what they are only together with the module's
 KEPT_IN_MODULE = {
-    "env": {"as_env"},
+    "env": {"answered", "as_env"},
     "errors": {"boundary"},
     "registry": {
-        "AUTO_ORDER", "Group", "find", "gymnasium_id", "hint", "names", "reports", "spec", "unregister",
+        "AUTO_ORDER", "Group", "check_options", "choose_task", "find", "gymnasium_id", "hint", "names", "reports",
+        "spec", "unregister",
     },
     "sandbox": {"is_warm"},
-    "storage": {"SCHEMA", "decode", "encode"},
+    "storage": {"SCHEMA", "Damage", "decode", "encode", "scan_episodes"},
     "task": {"evenly"},
     "tools": {"read_json_call"},
 }  # fmt: skip
