@@ -60,9 +60,8 @@ class EnvSpec:
                 raise TypeError(
                     f"environment {self.name!r}: {part} is {value!r}; it must be a function, ``{says}``"
                 )
-        given = (
-            self.tasks.__wrapped__ if isinstance(self.tasks, _Tasks) else self.tasks
-        )  # as `replace` passes it on
+        # `replace` passes on what is wrapped already
+        given = self.tasks.__wrapped__ if isinstance(self.tasks, _Tasks) else self.tasks
         object.__setattr__(self, "tasks", _Tasks(given, self.name))
 
 
