@@ -10,7 +10,7 @@ from envgym.env import Grade
 from envgym.errors import EnvgymError, GraderFailure
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task
-from envgym_environments.code_repair.memo import Memo, Once, digest_of
+from envgym_environments.code_repair.memo import Memo, Unwritten, digest_of
 from envgym_environments.code_repair.patch import Malformed, sort_patch
 from envgym_environments.code_repair.runner import TestReport, run_tests
 from envgym_environments.code_repair.trials import Facts, Trials
@@ -48,7 +48,7 @@ class CodeRepairGrader:
         return Grade(grader=self.name, version=self.version, channels=dict(channels))
 
     async def _judge(self, trials: Trials, submission: str) -> Any:
-        """The channels, as `Once` where they might not repeat."""
+        """The channels, as `Unwritten` where they might not repeat."""
         facts = trials.facts
         try:
             base = {path: await trials.source(path) for path in _paths(submission)}
@@ -60,7 +60,7 @@ class CodeRepairGrader:
                 await _put(sandbox, path, text)
             channels, repeats = await _verdict(sandbox, facts)
         channels["stripped"] = float(len(dropped))
-        return channels if repeats else Once(channels)
+        return channels if repeats else Unwritten(channels)
 
 
 def _paths(submission: str) -> set[str]:

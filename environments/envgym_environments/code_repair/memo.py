@@ -17,12 +17,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-__all__ = ["Memo", "Once", "digest_of"]
+__all__ = ["Memo", "Unwritten", "digest_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
-    """A computed value that is given to who asked and not kept: another computation might give another one."""
+class Unwritten:
+    """A computed value that is kept while the memo lives and never written to its file.
+
+    A busier machine might have computed another one: that is no reason to compute it again here, where a whole
+    group may ask for it, but it must not decide in later runs.
+    """
 
     value: Any
 
@@ -82,7 +86,7 @@ class Memo:
     async def get(self, key: str, make: Callable[[], Awaitable[Any]]) -> Any:
         """The value of `key`, computed by `make` if nobody has it.
 
-        What `make` raises is raised, and not kept; neither is what it returns as `Once`.
+        What `make` raises is raised, and not kept; what it returns as `Unwritten` is not written to the file.
         """
         while key not in self._values and key in self._running:
             await self._running[key].wait()
@@ -95,10 +99,11 @@ class Memo:
         try:
             async with self._slots:
                 value = await make()
-            if isinstance(value, Once):
-                return value.value
+            if isinstance(value, Unwritten):
+                value = value.value
+            else:
+                self._append(key, value)
             self._put(key, value)
-            self._append(key, value)
             return value
         finally:
             del self._running[key]

@@ -1,9 +1,9 @@
 """What the tests of one task do to a given state of its source: run in a fresh sandbox, remembered by state.
 
 A state is the task's world plus a few edited files, so a result is a function of (task, edits); the task's
-factory certified by repetition that it repeats. What time on the wall or memory decided is not remembered. Every
-run gets a sandbox of its own that is closed behind it, so nothing a test writes reaches another run. It holds no
-episode and knows no answer.
+factory certified by repetition that it repeats. What time on the wall decided is not written to a memo's file.
+Every run gets a sandbox of its own that is closed behind it, so nothing a test writes reaches another run. It holds
+no episode and knows no answer.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task, World, evenly
-from envgym_environments.code_repair.memo import Memo, Once, digest_of
+from envgym_environments.code_repair.memo import Memo, Unwritten, digest_of
 from envgym_environments.code_repair.runner import Layout, TestReport, Trace, run_tests
 
 __all__ = ["Facts", "Trials", "Verdict", "error_class"]
@@ -76,7 +76,7 @@ class Verdict:
     """What the task's own tests said: the first that failed, its exception, and how many ran when all passed.
 
     timed_out: the run (or a test) was stopped; then the other numbers say little.
-    repeats: see `TestReport.repeats`; what does not is not remembered.
+    repeats: see `TestReport.repeats`; what does not is not written to a file.
     """
 
     failing: tuple[str, ...]
@@ -152,7 +152,7 @@ class Trials:
         async def run() -> Any:
             found = await self._judge(edits)
             value = [found.failing, found.error, found.total, found.timed_out]
-            return value if found.repeats else Once(value)
+            return value if found.repeats else Unwritten(value)
 
         key = digest_of("verdict", self.facts.key, json.dumps(sorted(edits.items())))
         failing, error, total, timed_out = await self.memo.get(key, run)

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 from envgym_environments.code_repair.env import CodeRepair
-from envgym_environments.code_repair.memo import Memo, Once
+from envgym_environments.code_repair.memo import Memo, Unwritten
 
 from envgym.env import Step, StopReason
 from envgym.messages import Action
@@ -147,16 +147,16 @@ def test_a_memo_computes_a_key_once_however_many_ask_and_keeps_no_failure() -> N
     asyncio.run(body())
 
 
-def test_what_might_not_repeat_is_given_and_not_remembered(tmp_path) -> None:
+def test_what_might_not_repeat_is_computed_once_and_not_written(tmp_path) -> None:
     async def body() -> None:
         path = tmp_path / "memo.jsonl"
 
         async def make() -> object:
-            return Once(7)
+            return Unwritten(7)
 
         memo = Memo(path)
         assert await asyncio.gather(*(memo.get("key", make) for _ in range(3))) == [7, 7, 7]
-        assert (memo.misses, len(memo), len(Memo(path))) == (3, 0, 0)
+        assert (memo.misses, len(memo), len(Memo(path))) == (1, 1, 0)
 
     asyncio.run(body())
 

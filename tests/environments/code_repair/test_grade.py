@@ -129,9 +129,11 @@ SPINS = "import signal; signal.setitimer(signal.ITIMER_REAL, 0)\n    while True:
 
 
 @pytest.mark.parametrize(("stuck", "kept"), [(SPINS, 1), ("import time; time.sleep(999)", 0)])
-def test_a_verdict_is_remembered_unless_the_clock_on_the_wall_decided_it(stuck, kept, broken, in_backend) -> None:
+def test_a_verdict_is_written_unless_the_clock_on_the_wall_decided_it(
+    stuck, kept, broken, in_backend, tmp_path
+) -> None:
     async def body(backend) -> None:
-        tried, graded = Memo(), Memo()
+        tried, graded = Memo(tmp_path / "tried"), Memo(tmp_path / "graded")
         trials = Trials(broken, backend, tried)
         source = await trials.source("small.py") or ""
         text = source.replace("    result = start", f"    {stuck}")
@@ -140,7 +142,8 @@ def test_a_verdict_is_remembered_unless_the_clock_on_the_wall_decided_it(stuck, 
         patch = make_patch({"small.py": source}, {"small.py": text})
         found = (await CodeRepairGrader(backend, memo=graded).grade(broken, patch)).channels
         assert (found["reward"], found["timeout"]) == (0.0, 1.0)
-        assert (len(tried), len(graded)) == (kept, kept)
+        assert [len(tried), len(graded)] == [1, 1]
+        assert [len(Memo(tmp_path / name)) for name in ("tried", "graded")] == [kept, kept]
 
     in_backend(body)
 

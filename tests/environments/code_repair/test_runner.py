@@ -125,13 +125,17 @@ def test_a_run_that_outlives_its_deadline_is_killed_and_never_a_pass(reports, co
 
 
 @pytest.mark.parametrize(
-    "starved", ["raise MemoryError('no room')", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+    ("fatal", "repeats"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", False),
+        ("import os; os._exit(3)", True),
+        ("raise MemoryError('the bound of the sandbox')", True),
+    ],
 )
-def test_what_memory_decided_does_not_repeat(starved, reports, code) -> None:
-    report = reports({"small.py": code.replace("return values[-count:]", starved)})
+def test_only_a_kill_from_outside_does_not_repeat(fatal, repeats, reports, code) -> None:
+    report = reports({"small.py": code.replace("return values[-count:]", fatal)})
     assert report.failing == (TEST + "test_last",)
-    assert not report.repeats
-    assert reports({"small.py": code.replace("return values[-count:]", "import os; os._exit(3)")}).repeats
+    assert report.repeats == repeats
 
 
 def test_a_broken_import_is_a_collection_error(reports) -> None:
