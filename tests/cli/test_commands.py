@@ -143,7 +143,7 @@ def test_a_rollout_goes_on_where_an_earlier_one_was_cut_off(envgym, memory, tmp_
         (("guess", "--agent", "random", "-n", "2"), "'guess-s0-00000"),
         (("guess", "--agent", "expert", "-n", "4"), "agent was random, now it is expert"),
         (("guess", "--agent", "random", "-n", "4", "--turns", "7"), "turns was 50, now it is 7"),
-        (("guess", "--agent", "random", "-n", "4", "--split", "test"), "task was "),
+        (("guess", "--agent", "random", "-n", "4", "--split", "heldout"), "task was "),
         (("guess", "--agent", "random", "-n", "4", "--task-option", "count=9"), "task options was not given, now"),
         (("guess-hidden", "--agent", "random", "-n", "4"), "'guess-s0-00000"),
     ],
