@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["Row", "facts", "finish", "median_of", "options", "scratch_folder"]
+__all__ = ["Row", "facts", "finish", "medians_of", "options", "scratch_folder"]
 
 _PACKAGES = ("envgym", "gymnasium", "numpy", "pydantic", "torch", "transformers", "pyarrow")
 
@@ -62,10 +62,13 @@ def scratch_folder() -> Iterator[Path]:
         yield Path(path)
 
 
-def median_of(repeats: int, measure: Callable[[], float]) -> float:
-    """The median of `repeats` measurements after one that does not count."""
-    measure()
-    return statistics.median(measure() for _ in range(repeats))
+def medians_of(repeats: int, *measures: Callable[[], float]) -> list[float]:
+    """The median of each over `repeats` rounds after one that does not count.
+
+    A round measures each once, so that all see the same load and a process equally warm.
+    """
+    rounds = [[measure() for measure in measures] for _ in range(repeats + 1)][1:]
+    return [statistics.median(values) for values in zip(*rounds, strict=True)]
 
 
 def facts() -> dict[str, object]:

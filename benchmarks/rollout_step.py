@@ -12,7 +12,7 @@ import time
 from functools import partial
 
 import gymnasium
-from _harness import Row, finish, median_of, options
+from _harness import Row, finish, medians_of, options
 
 from envgym import (
     Action,
@@ -133,9 +133,13 @@ def gym(episodes):
 def main(arguments=None):
     given = options(__doc__, arguments)
     repeats, episodes = (1, 200) if given.quick else (9, 2000)
-    recorded = median_of(repeats, lambda: ours(episodes))
-    loop, step = median_of(repeats, lambda: bare(episodes)), median_of(repeats, lambda: gym(episodes))
-    replaying = median_of(repeats, lambda: ours(episodes, partial(Replaying, Game)))
+    recorded, replaying, loop, step = medians_of(
+        repeats,
+        lambda: ours(episodes),
+        lambda: ours(episodes, partial(Replaying, Game)),
+        lambda: bare(episodes),
+        lambda: gym(episodes),
+    )
     rows = [
         Row("recorded step", recorded, loop, "bare typed loop, unrecorded", "us", BAR_US, absolute=True),
         Row("recorded step", recorded, step, "Gymnasium step, unrecorded", "us"),
