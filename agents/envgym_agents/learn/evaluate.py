@@ -188,9 +188,11 @@ class Difference:
     units: int
 
 
-def difference(after: Evaluation, before: Evaluation, **options: Any) -> Difference:
+def difference(
+    after: Evaluation, before: Evaluation, *, seed: int = 0, draws: int = 10_000, by_cluster: bool = False
+) -> Difference:
     """The paired difference of two evaluations: `difference_over_runs` of one run, with its options and errors."""
-    return difference_over_runs([(after, before)], **options)
+    return difference_over_runs([(after, before)], seed=seed, draws=draws, by_cluster=by_cluster)
 
 
 def difference_over_runs(
