@@ -5,14 +5,14 @@ Labels are short, so two folders can have the same; that is refused, never resol
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from envgym_agents.learn.folder import RunFolder
 from envgym_agents.learn.report import GREEDY
 from envgym_agents.learn.resolve import check_folder
 
-__all__ = ["check_same", "compared", "identity"]
+__all__ = ["claim", "compared"]
 
 _PARTS = ("*.safetensors", "*.bin", "*.json")
 """What makes a model folder: weights, and the configuration and tokenizer they are used with."""
@@ -37,23 +37,26 @@ def compared(agents: Sequence[str], models: Sequence[Path]) -> dict[str, Path]:
     return dict(zip(labels, models, strict=True))
 
 
-def identity(path: Path) -> dict[str, str]:
-    """A model folder's path, and a digest of its weights, configuration and tokenizer."""
+def claim(folder: RunFolder, label: str, path: Path) -> None:
+    """Say in a run folder which model a label stands for, before it is played: its path and a digest of its files.
+
+    Raises ValueError when the label stands for other weights there already.
+    """
+    stage, now = f"model-{label}", {"path": str(path.resolve()), "digest": _digest(path)}
+    before = folder.done(stage)
+    if before is None:
+        folder.finish(stage, now)
+    elif before["digest"] != now["digest"]:
+        raise ValueError(
+            f"{folder.path} holds the episodes of another model as {label!r}: {before['path']} (digest "
+            f"{before['digest']}) is not {now['path']} as it is now ({now['digest']}); choose another folder"
+        )
+
+
+def _digest(path: Path) -> str:
+    """Of a model folder's weights, configuration and tokenizer."""
     digest = hashlib.blake2b(digest_size=16)
     for file in sorted({file for pattern in _PARTS for file in path.glob(pattern)}):
         with open(file, "rb") as stream:
             digest.update(f"{file.name} {hashlib.file_digest(stream, 'blake2b').hexdigest()}\n".encode())
-    return {"path": str(path.resolve()), "digest": digest.hexdigest()}
-
-
-def check_same(folder: RunFolder, label: str, model: Mapping[str, str]) -> None:
-    """Raise ValueError when the folder holds the episodes of another model under this label."""
-    for name in (label, label + GREEDY):
-        stored = folder.done(f"evaluate-{name}")
-        before = None if stored is None else stored.get("model") or {"path": "another model", "digest": "unknown"}
-        if before is not None and before["digest"] != model["digest"]:
-            raise ValueError(
-                f"{folder.path} holds the episodes of another model as {name!r}: {before['path']} (digest "
-                f"{before['digest']}) is not {model['path']} as it is now ({model['digest']}); choose "
-                "another folder"
-            )
+    return digest.hexdigest()

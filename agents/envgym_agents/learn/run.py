@@ -5,7 +5,7 @@ on from their own checkpoints. So a run that was killed at any point is resumed 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from envgym_agents.learn.collect import Collected
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
 from envgym_agents.learn.folder import RunFolder
-from envgym_agents.learn.identity import check_same, compared, identity
+from envgym_agents.learn.identity import claim, compared
 from envgym_agents.learn.pack import rows_of
 from envgym_agents.learn.play import Arena, TaskOrder, seed_of
 from envgym_agents.learn.reinforce import Loop, Progress
@@ -138,18 +138,8 @@ class Run:
             device=self.config.device,
         )
 
-    async def evaluate(
-        self,
-        name: str,
-        agents: AgentFactory,
-        tasks: Sequence[Task] | None = None,
-        *,
-        model: Mapping[str, str] | None = None,
-    ) -> Evaluation:
-        """One agent on the held-out tasks, from the folder if it was played before.
-
-        model: what tells a model folder's weights from others (`identity`), stored with the result.
-        """
+    async def evaluate(self, name: str, agents: AgentFactory, tasks: Sequence[Task] | None = None) -> Evaluation:
+        """One agent on the held-out tasks, from the folder if it was played before."""
         tasks = self.named.test_tasks if tasks is None else tasks
         label = f"evaluate-{name}"
         if self.folder.done(label) is None:
@@ -159,22 +149,21 @@ class Run:
         clusters = {t.id: str(t.metadata.get(self.config.evaluate.cluster, t.id)) for t in self.named.test_tasks}
         found = evaluation(name, self.folder.read(label), cluster=lambda task: clusters.get(task, task))
         if self.folder.done(label) is None:
-            kept = {"cluster_of": {o.task: o.cluster for o in found.outcomes}, "model": model}
-            self.folder.finish(label, self.summary(found) | kept)
+            self.folder.finish(
+                label, self.summary(found) | {"cluster_of": {o.task: o.cluster for o in found.outcomes}}
+            )
         return found
 
     def summary(self, found: Evaluation) -> dict[str, Any]:
         """An evaluation as plain data, its interval as the configuration asks."""
         return found.summary(seed=self.config.seed, draws=self.config.evaluate.bootstrap)
 
-    async def evaluate_student(
-        self, name: str, student: Student, *, model: Mapping[str, str] | None = None
-    ) -> list[Evaluation]:
+    async def evaluate_student(self, name: str, student: Student) -> list[Evaluation]:
         """The student on the held-out tasks: as it is sampled, then greedily if that is wanted."""
         wanted, temperature = self.config.evaluate, self.config.evaluate.temperature
-        found = [await self.evaluate(name, student.agents(temperature=temperature), model=model)]
+        found = [await self.evaluate(name, student.agents(temperature=temperature))]
         if wanted.greedy and temperature > 0:
-            found.append(await self.evaluate(name + GREEDY, student.agents(temperature=0.0), model=model))
+            found.append(await self.evaluate(name + GREEDY, student.agents(temperature=0.0)))
         return found
 
     async def reinforce(self, student: Student) -> Progress:
@@ -318,14 +307,13 @@ async def evaluate_folders(
     has changed since they were played is refused.
     """
     labels = compared(agents, models)
-    models_by_label = {label: identity(path) for label, path in labels.items()}
     found: list[Evaluation] = []
     async with opened(config, out, resume, console, [("agent", name) for name in agents]) as run:
-        for label, model in models_by_label.items():
-            check_same(run.folder, label, model)
+        for label, path in labels.items():
+            claim(run.folder, label, path)
         for name in agents:
             found.append(await run.evaluate(name, run.named.agents[name]))
         for label, path in labels.items():
             async with load_student(config, path) as student:
-                found += await run.evaluate_student(label, student, model=models_by_label[label])
+                found += await run.evaluate_student(label, student)
         return write_comparison(run.folder, config, found, console)
