@@ -19,7 +19,7 @@ from envgym.errors import Boundary
 from envgym.gymnasium_plugin import watch
 from envgym.limits import Limits
 from envgym.messages import Action, Message, ParseError, ToolSpec
-from envgym.registry import EnvSpec, check_options, choose_task, make, make_backend, spec
+from envgym.registry import EnvSpec, choose_task, make, make_backend, spec, wrong_option
 from envgym.sandbox import SandboxBackend
 from envgym.spaces import Unicode
 from envgym.task import Task
@@ -109,7 +109,11 @@ class AsGymnasium(gymnasium.Env[str, str]):
         self._spec = spec(name) if isinstance(name, str) else name
         # an isolated environment waits for its process
         self._waits = not self._spec.in_process or options.get("isolate") is not None
-        check_options(self._spec, {key: value for key, value in options.items() if key != "isolate"})
+        given = {**self._spec.defaults, **options}
+        given.pop("isolate", None)  # which is `make`'s own
+        where = f"environment {self._spec.name}"
+        if (wrong := wrong_option(where, given, self._spec.make, given={"backend"}, skip=1)) is not None:
+            raise TypeError(wrong)
         self._limits, self._options = limits, options
         self._task = self._choose(task)
         self.render_mode = render_mode

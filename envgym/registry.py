@@ -8,7 +8,7 @@ CLI command). Our own entries use the same doors as anybody's; `register` adds o
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,8 +23,8 @@ from envgym.sandbox import BackendReport, SandboxBackend
 from envgym.task import Task, TaskSet
 
 __all__ = [
-    "AUTO_ORDER", "EnvSpec", "Group", "check_options", "choose_task", "find", "gymnasium_id", "hint", "make",
-    "make_backend", "names", "register", "reports", "spec", "unregister",
+    "AUTO_ORDER", "EnvSpec", "Group", "choose_task", "find", "gymnasium_id", "hint", "make",
+    "make_backend", "names", "register", "reports", "spec", "unregister", "wrong_option",
 ]  # fmt: skip
 
 Group = Literal["environments", "sandboxes", "agents", "commands"]
@@ -241,19 +241,32 @@ def choose_task(found: EnvSpec, task: object) -> Task:
     return task
 
 
-def check_options(found: EnvSpec, options: Mapping[str, Any]) -> None:
-    """Raise TypeError for an option that the `make` of `found` does not name; one that takes any passes."""
+def wrong_option(
+    where: str,
+    options: Mapping[str, Any],
+    function: Callable[..., Any],
+    *,
+    given: Collection[str] = (),
+    skip: int = 0,
+) -> str | None:
+    """What is wrong with calling a function with these options: one it lacks, one it needs; None when nothing is.
+
+    where: what the options are called. given: names that it is passed anyway, besides its first `skip` arguments.
+    """
     try:
-        parameters = list(inspect.signature(found.make).parameters.values())[1:]
+        parameters = list(inspect.signature(function).parameters.values())[skip:]
     except ValueError:  # a function of C may have none
-        return
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return
-    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    known = [name for name in known if name != "backend"]  # which is passed by itself
-    for name in options:
-        if name not in known:
-            raise TypeError(f"environment {found.name!r} has no option {name!r}; {hint(name, known)}")
+        return None
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in given]
+    known = [p.name for p in named]
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        for name, value in options.items():
+            if name not in known:
+                return f"{where}.{name} = {value!r}: there is no such option; {hint(name, known)}"
+    for p in named:
+        if p.default is p.empty and p.name not in options:
+            return f"{where}: it needs the option {p.name!r}, which is not given"
+    return None
 
 
 def _isolated(name: str | EnvSpec, task: Task, backend: SandboxBackend | None, options: dict[str, Any]) -> Env:

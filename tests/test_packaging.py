@@ -21,8 +21,8 @@ KEPT_IN_MODULE = {
     "env": {"answered", "as_env"},
     "errors": {"boundary"},
     "registry": {
-        "AUTO_ORDER", "Group", "check_options", "choose_task", "find", "gymnasium_id", "hint", "names", "reports",
-        "spec", "unregister",
+        "AUTO_ORDER", "Group", "choose_task", "find", "gymnasium_id", "hint", "names", "reports", "spec",
+        "unregister", "wrong_option",
     },
     "sandbox": {"is_warm"},
     "storage": {"SCHEMA", "Damage", "decode", "encode", "scan_episodes"},

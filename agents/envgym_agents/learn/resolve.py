@@ -3,14 +3,13 @@
 A mistake is one line with the field, the value and what is known. Nothing of a run is started here.
 """
 
-import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from envgym.env import Env
-from envgym.registry import EnvSpec, find, hint, spec
+from envgym.registry import EnvSpec, find, hint, spec, wrong_option
 from envgym.task import Task, TaskSet, evenly
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.play import Scripted
@@ -115,19 +114,6 @@ def _split(config: TrainConfig, tasks: TaskSet, field: str, name: str) -> list[T
     return chosen
 
 
-def _check_options(
-    where: str, options: Mapping[str, Any], make: Callable[..., Any], *, given: Collection[str] = (), skip: int = 0
-) -> None:
-    """Whether `make` takes these options and needs no others.
-
-    given: what it is passed anyway, besides its first `skip` arguments.
-    """
-    parameters = list(inspect.signature(make).parameters.values())[skip:]
-    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in given]
-    known = [p.name for p in named]
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        for name in options.keys() - set(known):
-            raise ValueError(f"{where}.{name} = {options[name]!r}: there is no such option; {hint(name, known)}")
-    for p in named:
-        if p.default is p.empty and p.name not in options:
-            raise ValueError(f"{where}: it needs the option {p.name!r}, which is not given")
+def _check_options(where: str, options: Mapping[str, Any], make: Callable[..., Any], **known: Any) -> None:
+    if (wrong := wrong_option(where, options, make, **known)) is not None:
+        raise ValueError(wrong)
