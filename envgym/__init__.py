@@ -89,7 +89,7 @@ __all__ = [
 
 _MODULES = {
     "env": (
-        "Env", "Grade", "Grader", "Playable", "Replaying", "Snapshot", "Step", "StopReason", "THE_AGENT",
+        "Env", "Grade", "Grader", "Playable", "Snapshot", "Step", "StopReason", "THE_AGENT",
         "observation_digest",
     ),
     "episode": (
@@ -111,6 +111,9 @@ _MODULES = {
     ),
     "registry": (
         "EnvSpec", "make", "make_backend", "register",
+    ),
+    "replay": (
+        "Replaying",
     ),
     "rollout": (
         "Job", "Origin", "Rollout", "branch", "play", "run_episode", "stream",

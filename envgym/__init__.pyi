@@ -3,7 +3,6 @@ from envgym.env import Env as Env
 from envgym.env import Grade as Grade
 from envgym.env import Grader as Grader
 from envgym.env import Playable as Playable
-from envgym.env import Replaying as Replaying
 from envgym.env import Snapshot as Snapshot
 from envgym.env import Step as Step
 from envgym.env import StopReason as StopReason
@@ -49,6 +48,7 @@ from envgym.registry import EnvSpec as EnvSpec
 from envgym.registry import make as make
 from envgym.registry import make_backend as make_backend
 from envgym.registry import register as register
+from envgym.replay import Replaying as Replaying
 from envgym.rollout import Job as Job
 from envgym.rollout import Origin as Origin
 from envgym.rollout import Rollout as Rollout

@@ -1,21 +1,20 @@
 """A task in a world, one step at a time: `Step`, `StopReason`, `Snapshot` and the `Env` protocol.
 
 Two depths of implementation: an environment that can snapshot itself implements `Env` whole; one that has
-only `reset`, `step` and `close` (`Playable`) is wrapped by `Replaying`, which snapshots by recording the
-actions and forks by playing them again, checked step by step.
+only `reset`, `step` and `close` is a `Playable`, which `envgym.replay` makes an `Env` of.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
-from envgym.errors import EnvironmentFailure, ReplayDiverged
+from envgym.errors import EnvironmentFailure
 from envgym.messages import Action, Message, ToolSpec, text_of
 from envgym.sandbox import SandboxSnapshot
 from envgym.task import Task
@@ -26,12 +25,10 @@ __all__ = [
     "Grade",
     "Grader",
     "Playable",
-    "Replaying",
     "Snapshot",
     "Step",
     "StopReason",
     "answered",
-    "as_env",
     "observation_digest",
 ]
 
@@ -298,118 +295,3 @@ class Env(Protocol):
     async def close(self) -> None:
         """Release everything; idempotent."""
         ...
-
-
-class Replaying:
-    """An `Env` over a `Playable`: snapshots are the recorded actions, forks play them again.
-
-    `make` builds one more independent `Playable` of the same task; `first`, when given, is played before any
-    is made. A replayed step whose `observation_digest` differs from the recorded one raises ReplayDiverged (the
-    environment is not deterministic).
-    """
-
-    def __init__(self, make: Callable[[], Playable], first: Playable | None = None) -> None:
-        self._make = make
-        self._inner = make() if first is None else first
-        self.task = self._inner.task
-        self._seed: int | None = None
-        self._actions: list[Action] = []
-        self._digests: list[str] = []
-        self._undigested: list[Step] = []  # a digest costs as much as a recorded step, and few steps need theirs
-        self._last: Step | None = None
-
-    @property
-    def inner(self) -> Playable:
-        """The environment being recorded."""
-        return self._inner
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """What actions may call."""
-        return self._inner.tools
-
-    @property
-    def grader(self) -> Any:
-        """The environment's own grader, or None."""
-        return getattr(self._inner, "grader", None)
-
-    async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
-        """A fresh state, or the state of `start` reached by replay. Raises ReplayDiverged."""
-        if start is not None:
-            if start.restore != "replay" or start.task_id != self.task.id:
-                raise ValueError(
-                    f"cannot start task {self.task.id!r} from a {start.restore!r} snapshot of task "
-                    f"{start.task_id!r}; this environment needs a replay snapshot of the same task"
-                )
-            return await self._replay(start)
-        self._seed, self._actions, self._digests = seed, [], []
-        self._last = await self._inner.reset(seed=seed)
-        self._undigested = [self._last]
-        return self._last
-
-    async def step(self, action: Action) -> Step:
-        """Apply and record an action."""
-        if self._last is None:
-            raise RuntimeError(f"step before reset in task {self.task.id!r}: call reset(seed=...) first")
-        if self._last.stop is not None:
-            raise RuntimeError(f"step after the end ({self._last.stop}) in task {self.task.id!r}: call reset first")
-        self._last = await self._inner.step(action)
-        self._actions.append(action)
-        self._undigested.append(self._last)
-        return self._last
-
-    async def snapshot(self) -> Snapshot:
-        """The seed and the actions so far, with a digest of every step."""
-        if self._seed is None:
-            raise RuntimeError(f"snapshot before reset in task {self.task.id!r}: there is no state yet")
-        return Snapshot(
-            restore="replay",
-            task_id=self.task.id,
-            seed=self._seed,
-            actions=tuple(self._actions),
-            digests=tuple(self._known_digests()),
-        )
-
-    async def release(self, snapshot: Snapshot) -> None:
-        """A replay snapshot owns nothing."""
-
-    async def fork(self) -> "Replaying":
-        """A new environment, brought to the same state by replay."""
-        other = Replaying(self._make)
-        try:
-            await other._replay(await self.snapshot())
-        except BaseException:
-            await other.close()
-            raise
-        return other
-
-    async def close(self) -> None:
-        """Close the inner environment."""
-        await self._inner.close()
-
-    async def _replay(self, start: Snapshot) -> Step:
-        step = answered(await self.reset(seed=start.seed))
-        self._check(start, 0)
-        for index, action in enumerate(start.actions):
-            step = answered(await self.step(action))
-            self._check(start, index + 1)
-        return step
-
-    def _known_digests(self) -> list[str]:
-        self._digests += map(observation_digest, self._undigested)
-        self._undigested.clear()
-        return self._digests
-
-    def _check(self, start: Snapshot, index: int) -> None:
-        found = self._known_digests()[index]
-        if found != start.digests[index]:
-            raise ReplayDiverged(
-                f"replay of task {self.task.id!r} diverged at step {index} of {len(start.actions)} "
-                f"(digest {found} instead of {start.digests[index]}): the environment does not "
-                "honour its seed or observes something that the world cannot repeat"
-            )
-
-
-def as_env(made: Env | Playable, again: Callable[[], Any]) -> Env:
-    """`made` itself if it is an `Env`; a `Playable` in a `Replaying`, which gets more of its kind from `again`."""
-    return made if isinstance(made, Env) else Replaying(again, first=made)

@@ -17,6 +17,7 @@ from envgym.errors import EnvgymError, EnvironmentFailure, SandboxDied
 from envgym.isolate_child import error_from_json
 from envgym.isolate_process import Process
 from envgym.messages import Action, ToolSpec
+from envgym.replay import forked
 from envgym.task import Task
 from envgym.wire import action_to_json, snapshot_from_json, snapshot_to_json, step_from_json
 
@@ -166,16 +167,7 @@ class Isolated:
 
     async def fork(self) -> "Isolated":
         """An environment in one more process, brought to the same state."""
-        snapshot = await self.snapshot()
-        other = Isolated(self._make, self.task, memory_bytes=self._memory_bytes)
-        try:
-            await other.reset(seed=snapshot.seed, start=snapshot)
-        except BaseException:
-            await other.close()
-            raise
-        finally:
-            await self.release(snapshot)
-        return other
+        return await forked(self, Isolated(self._make, self.task, memory_bytes=self._memory_bytes))
 
     async def close(self) -> None:
         """Ask the environment to close, then end its process group; idempotent."""

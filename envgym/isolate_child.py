@@ -20,8 +20,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from envgym import errors
-from envgym.env import Env, as_env
+from envgym.env import Env
 from envgym.errors import Boundary, DeadlineExceeded, EnvgymError, EnvironmentFailure, SandboxDied
+from envgym.replay import as_env
 from envgym.wire import action_from_json, dumps, snapshot_from_json, snapshot_to_json, step_to_json
 
 __all__ = ["FRAME", "MAX_FRAME_BYTES", "error_from_json", "error_to_json", "serve"]

@@ -15,10 +15,11 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
-from envgym.env import Env, Playable, Replaying, as_env
+from envgym.env import Env, Playable
 from envgym.errors import EnvgymError, SandboxUnavailable
 from envgym.gymnasium_plugin import announce, gymnasium_id
 from envgym.isolate import Isolated
+from envgym.replay import Replaying, as_env
 from envgym.sandbox import BackendReport, SandboxBackend
 from envgym.task import Task, TaskSet
 

@@ -18,12 +18,13 @@ PACKAGES = {"envgym", "envgym_sandboxes", "envgym_environments", "envgym_agents"
 
 # Public in their modules, and left there: short names that say what they are only together with the module's
 KEPT_IN_MODULE = {
-    "env": {"answered", "as_env"},
+    "env": {"answered"},
     "errors": {"boundary"},
     "registry": {
         "AUTO_ORDER", "Group", "choose_task", "find", "gymnasium_id", "hint", "names", "reports", "spec",
         "unregister", "wrong_option",
     },
+    "replay": {"as_env", "forked"},
     "sandbox": {"is_warm"},
     "storage": {"SCHEMA", "Damage", "decode", "encode", "scan_episodes"},
     "task": {"evenly"},

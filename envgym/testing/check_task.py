@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from envgym.env import THE_AGENT, Env, Playable, as_env
+from envgym.env import THE_AGENT, Env, Playable
 from envgym.episode import Episode
 from envgym.limits import Limits
 from envgym.policy import AgentFactory
+from envgym.replay import as_env
 from envgym.rollout import Job, Rollout, run_episode
 from envgym.task import Task, TaskSet
 from envgym.testing.fakes import ScriptedAgent

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from envgym.env import Env, Playable, Snapshot, Step, StopReason, as_env, observation_digest
+from envgym.env import Env, Playable, Snapshot, Step, StopReason, observation_digest
 from envgym.errors import Boundary, EnvgymError
 from envgym.messages import Action, Message, ToolSpec
+from envgym.replay import as_env
 from envgym.testing.actions import action_of
 from envgym.wire import dumps, step_from_json, step_to_json
 

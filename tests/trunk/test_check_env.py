@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envgym.env import Replaying, Snapshot, Step, StopReason
+from envgym.env import Snapshot, Step, StopReason
 from envgym.errors import SandboxDied
 from envgym.messages import Action, Message, ToolSpec
+from envgym.replay import Replaying
 from envgym.task import Task, TaskSet
 from envgym.testing import check_env, check_env_sync, check_task_sync, check_tasks
 from envgym.testing.actions import sample_value

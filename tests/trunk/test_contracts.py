@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from envgym import errors, registry
-from envgym.env import Replaying, Snapshot, Step, StopReason, observation_digest
+from envgym.env import Snapshot, Step, StopReason, observation_digest
 from envgym.episode import Episode, ForkPoint, Group, Turn
 from envgym.errors import Boundary, DeadlineExceeded, EnvgymError, Failure, ReplayDiverged, SandboxDied, boundary
 from envgym.limits import Limits, Resources, Sampling
 from envgym.messages import Action, ImagePart, Message, ParseError, TextPart, ToolCall, text_of
+from envgym.replay import Replaying
 from envgym.task import Task, TaskSet, World, evenly
 from envgym.testing.fakes import MEMORY, MemoryEnv
 from envgym.tools import check_call, compact, parse_call, tool_spec

@@ -19,13 +19,14 @@ import pytest
 from gymnasium.utils.env_checker import check_env as check_env_of_gymnasium
 
 from envgym.as_gymnasium import AsGymnasium
-from envgym.env import Env, Replaying, Snapshot, Step
+from envgym.env import Env, Snapshot, Step
 from envgym.episode import Episode
 from envgym.errors import SandboxDied
 from envgym.isolate import Isolated
 from envgym.limits import Limits, Resources
 from envgym.messages import Action, Message, ToolSpec
 from envgym.registry import EnvSpec, make_backend
+from envgym.replay import Replaying
 from envgym.rollout import Job, Rollout, stream
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task, TaskSet, World

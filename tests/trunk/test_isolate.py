@@ -17,10 +17,11 @@ from pydantic import JsonValue
 
 from envgym import registry
 from envgym.deadlines import deadline
-from envgym.env import Env, Replaying, Snapshot, Step
+from envgym.env import Env, Snapshot, Step
 from envgym.errors import Boundary, DeadlineExceeded, EnvironmentFailure, SandboxDied
 from envgym.isolate import Isolated
 from envgym.messages import Action
+from envgym.replay import Replaying
 from envgym.task import Task
 from envgym.testing import check_env
 from envgym.testing.fakes import MEMORY, Faults, FaultyEnv, MemoryEnv

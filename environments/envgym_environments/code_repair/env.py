@@ -14,6 +14,7 @@ from typing import Any, Literal
 from envgym.env import Snapshot, Step, StopReason
 from envgym.messages import Action, Message, ParseError, ToolCall, ToolSpec
 from envgym.registry import EnvSpec
+from envgym.replay import forked
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task, TaskSet
 from envgym.tools import check_call, parse_call
@@ -167,17 +168,7 @@ class CodeRepair:
     async def fork(self) -> "CodeRepair":
         """See `Env.fork`."""
         other = CodeRepair(self.task, self._backend, tools=self._kind, test_budget=self._budget, memo=self._memo)
-        if self._seed is None:
-            return other
-        snapshot = await self.snapshot()
-        try:
-            await other.reset(seed=self._seed, start=snapshot)
-        except BaseException:
-            await other.close()
-            raise
-        finally:
-            await self.release(snapshot)
-        return other
+        return other if self._seed is None else await forked(self, other)
 
     async def close(self) -> None:
         """See `Env.close`."""

@@ -1,8 +1,9 @@
 from envgym_environments.text.guess import SPEC, Guess, guess_tasks
 
-from envgym.env import Replaying, StopReason
+from envgym.env import StopReason
 from envgym.messages import Action
 from envgym.registry import make
+from envgym.replay import Replaying
 from envgym.testing.check_env import check_env_sync
 from envgym.testing.check_task import check_tasks
 
