@@ -1,7 +1,6 @@
 """The conformance kits of `envgym.testing`, for whatever has a name: an environment, a backend, a task file."""
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -17,6 +16,7 @@ from envgym.cli.options import key_values
 from envgym.env import Env
 from envgym.registry import find, hint, make, make_backend, names, spec
 from envgym.task import Task, TaskSet
+from envgym.task_file import check_promises, read_header
 from envgym.testing import check_env, check_tasks
 from envgym.testing.check_sandbox import check_sandbox
 
@@ -111,53 +111,22 @@ def _task_file(name: str) -> Finding:
     path = Path(name)
     tasks = TaskSet(list(_tasks(path)))
     check_tasks(tasks)
-    kept, unreached = _promises(path)
-    return Finding(name, "file of tasks", kept=(f"{len(tasks)} tasks as data", *kept), unreached=unreached)
+    head, _, body = path.read_bytes().partition(b"\n")
+    try:
+        kept, unreached = check_promises(path, read_header(head) or {}, body)
+    except ValueError as error:
+        raise AssertionError(f"what line 1 says of the others holds: {error}") from error
+    return Finding(name, "file of tasks", kept=(f"{len(tasks)} tasks as data", *kept), unreached=tuple(unreached))
 
 
 def _tasks(path: Path) -> Iterator[Task]:
     """The tasks of a file with one as JSON a line; a first line with a field "format" is a header."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if number == 1 and _header(line) is not None:
+            if number == 1 and read_header(line) is not None:
                 continue
             try:
                 task = Task.model_validate_json(line)
             except ValidationError as error:
                 raise AssertionError(f"{path}, line {number} is a task as JSON: {wrong_fields(error)}") from error
             yield task
-
-
-def _header(line: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except ValueError:  # no JSON: it is refused as a task, with its line
-        return None
-    return found if isinstance(found, dict) and "format" in found else None
-
-
-def _promises(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a header says of the lines after it, checked: "count" lines, and their "digest" (BLAKE2b, 128 bits).
-
-    Returns the kept promises and those that cannot be checked: a digest of another length is another function's.
-    """
-    head, _, body = path.read_bytes().partition(b"\n")
-    header, kept, unreached = _header(head) or {}, [], []
-    if "count" in header:
-        count = body.count(b"\n")
-        assert header["count"] == count, (
-            f"{path} holds as many tasks as its line 1 announces, count = {header['count']!r}; it holds {count}: "
-            "it was cut, or changed by hand"
-        )
-        kept.append("the header's count")
-    if "digest" in header:
-        digest = hashlib.blake2b(body, digest_size=16).hexdigest()
-        if len(str(header["digest"])) != len(digest):
-            unreached.append("the header's digest (not BLAKE2b of 128 bits)")
-            return tuple(kept), tuple(unreached)
-        assert header["digest"] == digest, (
-            f"{path} has the digest of its line 1, digest = {header['digest']!r}; it has {digest!r}: "
-            "it was changed by hand"
-        )
-        kept.append("the header's digest")
-    return tuple(kept), tuple(unreached)

@@ -356,7 +356,7 @@ def test_check_holds_a_task_file_to_what_its_header_promises(envgym, tmp_path):
     ran = envgym("check", str(path))
     assert (ran.code, "not reached: the header's digest" in ran.out) == (0, True)
     for damaged, said in (
-        (whole.removesuffix(lines[2] + "\n"), "count = 3; it holds 2"),
+        (whole.removesuffix(lines[2] + "\n"), "2 task lines, but line 1 announces 3"),
         (whole.replace("task 1", "task one"), "it was changed by hand"),
     ):
         path.write_text(damaged)

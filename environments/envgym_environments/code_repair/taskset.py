@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from envgym.errors import EnvgymError
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task, TaskSet
+from envgym.task_file import check_promises, header_of, read_header
 from envgym_environments.code_repair.factory import Plan, Yield, make_tasks
 from envgym_environments.code_repair.sources import Package, cache_root
 
@@ -65,19 +66,18 @@ def write_tasks(tasks: Iterable[Task], path: Path, *, cache: Path | None = None)
         seen.add(task.id)
         lines.append(_relocated(task.model_dump_json(), root, _CACHE_MARK))
     body = "".join(line + "\n" for line in lines).encode()
-    digest = hashlib.blake2b(body, digest_size=16).hexdigest()
-    header = json.dumps({"format": _FORMAT, "count": len(lines), "digest": digest})
+    header = header_of(_FORMAT, body)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
-            file.write(header.encode() + b"\n" + body)
+            file.write(json.dumps(header).encode() + b"\n" + body)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    return digest
+    return str(header["digest"])
 
 
 def load_tasks(path: Path | None = None, *, cache: Path | None = None) -> TaskSet:
@@ -100,20 +100,16 @@ def load_tasks(path: Path | None = None, *, cache: Path | None = None) -> TaskSe
 
 
 def _check_header(path: Path, head: bytes, body: bytes) -> None:
-    try:
-        header = json.loads(head)
-        found, count, digest = header["format"], header["count"], header["digest"]
-    except (ValueError, KeyError, TypeError) as error:
+    header = read_header(head)
+    if header is None or not {"count", "digest"} <= header.keys():
+        raise ValueError(f"{path}, line 1: not the header of a task file, but {head[:60]!r}")
+    if header["format"] != _FORMAT:
         raise ValueError(
-            f"{path}, line 1: not the header of a task file ({type(error).__name__}: {error})"
-        ) from error
-    if found != _FORMAT:
-        raise ValueError(f"{path}, line 1: format is {found!r}; this version reads {_FORMAT!r}: build it again")
-    if body.count(b"\n") != count:
-        raise ValueError(f"{path}: {body.count(bytes([10]))} task lines, but line 1 announces {count}: it was cut")
-    got = hashlib.blake2b(body, digest_size=16).hexdigest()
-    if got != digest:
-        raise ValueError(f"{path}: content has digest {got}, but line 1 demands {digest}: it was changed by hand")
+            f"{path}, line 1: format is {header['format']!r}; this version reads {_FORMAT!r}: build it again"
+        )
+    _, unreached = check_promises(path, header, body)
+    if unreached:
+        raise ValueError(f"{path}, line 1: {unreached[0]} cannot be checked; build it again")
 
 
 def _read_task(path: Path, number: int, line: str, root: str) -> Task:
