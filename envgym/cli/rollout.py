@@ -25,7 +25,7 @@ from envgym.env import Env
 from envgym.episode import Episode
 from envgym.limits import Limits
 from envgym.policy import Agent
-from envgym.registry import find, make, make_backend, spec
+from envgym.registry import find, make, make_backend, spec, wrong_option
 from envgym.rollout import Job, Rollout, stream
 from envgym.sandbox import SandboxBackend
 from envgym.storage import EpisodeWriter, read_episodes
@@ -67,12 +67,28 @@ class Plan:
             raise ValueError(f"environment {self.env!r} has no tasks of split {self.split!r}; its splits: {known}")
         return chosen
 
+    def check_options(self) -> None:
+        """Raise ValueError for an option that environment, task set or agent does not have, or needs."""
+        found = spec(self.env)
+        environment = {**found.defaults, **self.env_options}
+        environment.pop("isolate", None)  # which is `make`'s own
+        for wrong in (
+            wrong_option("--env-option", environment, found.make, given={"backend"}, skip=1),
+            wrong_option("--task-option", self.task_options, found.tasks),
+            wrong_option(
+                "--agent-option", self.agent_options, find("agents", self.agent), given={"seed", "tools"}, skip=1
+            ),
+        ):
+            if wrong is not None:
+                raise ValueError(wrong)
+
     def _options(self) -> dict[str, Any]:
         given = {"env": self.env_options, "task": self.task_options, "agent": self.agent_options}
         return {f"{name} options": options for name, options in given.items() if options}
 
     def jobs(self, backend: SandboxBackend | None) -> Iterator[Job]:
         """One job per episode, made when it is drawn."""
+        self.check_options()
         tasks, factory = self.tasks(), find("agents", self.agent)
         wants_tools = "tools" in inspect.signature(factory).parameters
         count = self.episodes if tasks.infinite else len(tasks)
