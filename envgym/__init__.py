@@ -16,8 +16,12 @@ __all__ = [
     "AgentFailure",
     "BackendReport",
     "Boundary",
+    "CellError",
+    "CellResult",
     "Completion",
     "DeadlineExceeded",
+    "EgressRecord",
+    "EgressRule",
     "Env",
     "EnvSpec",
     "EnvgymError",
@@ -33,15 +37,21 @@ __all__ = [
     "Group",
     "ImagePart",
     "InfrastructureFailure",
+    "Interpreter",
+    "InterpreterSnapshot",
     "Job",
     "Limits",
+    "MemoryUse",
     "Message",
+    "MeteredBackend",
     "Origin",
     "Page",
     "ParseError",
     "Part",
     "Playable",
     "Policy",
+    "PoolFull",
+    "ProcessStatus",
     "Prompt",
     "ReplayDiverged",
     "Replaying",
@@ -69,6 +79,7 @@ __all__ = [
     "ToolSpec",
     "Tree",
     "Turn",
+    "Variable",
     "VersionRun",
     "World",
     "branch",
@@ -77,6 +88,7 @@ __all__ = [
     "make",
     "make_backend",
     "observation_digest",
+    "open_interpreter",
     "parse_call",
     "play",
     "read_episodes",
@@ -88,6 +100,9 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
+    "egress": (
+        "EgressRecord", "EgressRule",
+    ),
     "env": (
         "Env", "Grade", "Grader", "Playable", "Snapshot", "Step", "StopReason", "THE_AGENT",
         "observation_digest",
@@ -97,8 +112,11 @@ _MODULES = {
     ),
     "errors": (
         "AgentFailure", "Boundary", "DeadlineExceeded", "EnvgymError", "EnvironmentFailure", "Failure",
-        "GraderFailure", "InfrastructureFailure", "ReplayDiverged", "SandboxDied", "SandboxUnavailable",
-        "SnapshotGone", "StoreCorrupt",
+        "GraderFailure", "InfrastructureFailure", "PoolFull", "ReplayDiverged", "SandboxDied",
+        "SandboxUnavailable", "SnapshotGone", "StoreCorrupt",
+    ),
+    "interpreter": (
+        "CellError", "CellResult", "Interpreter", "InterpreterSnapshot", "Variable",
     ),
     "limits": (
         "Limits", "Resources", "Sampling",
@@ -110,7 +128,7 @@ _MODULES = {
         "Agent", "AgentFactory", "Completion", "Policy", "Prompt", "Reply", "Session", "VersionRun",
     ),
     "registry": (
-        "EnvSpec", "make", "make_backend", "register",
+        "EnvSpec", "make", "make_backend", "open_interpreter", "register",
     ),
     "replay": (
         "Replaying",
@@ -119,8 +137,8 @@ _MODULES = {
         "Job", "Origin", "Rollout", "branch", "play", "run_episode", "stream",
     ),
     "sandbox": (
-        "BackendReport", "ExecResult", "Page", "Sandbox", "SandboxBackend", "SandboxSnapshot", "Screen",
-        "Shell", "WARM_PYTHON",
+        "BackendReport", "ExecResult", "MemoryUse", "MeteredBackend", "Page", "ProcessStatus", "Sandbox",
+        "SandboxBackend", "SandboxSnapshot", "Screen", "Shell", "WARM_PYTHON",
     ),
     "storage": (
         "EpisodeWriter", "read_episodes",

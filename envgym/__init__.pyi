@@ -1,3 +1,5 @@
+from envgym.egress import EgressRecord as EgressRecord
+from envgym.egress import EgressRule as EgressRule
 from envgym.env import THE_AGENT as THE_AGENT
 from envgym.env import Env as Env
 from envgym.env import Grade as Grade
@@ -19,11 +21,17 @@ from envgym.errors import EnvironmentFailure as EnvironmentFailure
 from envgym.errors import Failure as Failure
 from envgym.errors import GraderFailure as GraderFailure
 from envgym.errors import InfrastructureFailure as InfrastructureFailure
+from envgym.errors import PoolFull as PoolFull
 from envgym.errors import ReplayDiverged as ReplayDiverged
 from envgym.errors import SandboxDied as SandboxDied
 from envgym.errors import SandboxUnavailable as SandboxUnavailable
 from envgym.errors import SnapshotGone as SnapshotGone
 from envgym.errors import StoreCorrupt as StoreCorrupt
+from envgym.interpreter import CellError as CellError
+from envgym.interpreter import CellResult as CellResult
+from envgym.interpreter import Interpreter as Interpreter
+from envgym.interpreter import InterpreterSnapshot as InterpreterSnapshot
+from envgym.interpreter import Variable as Variable
 from envgym.limits import Limits as Limits
 from envgym.limits import Resources as Resources
 from envgym.limits import Sampling as Sampling
@@ -47,6 +55,7 @@ from envgym.policy import VersionRun as VersionRun
 from envgym.registry import EnvSpec as EnvSpec
 from envgym.registry import make as make
 from envgym.registry import make_backend as make_backend
+from envgym.registry import open_interpreter as open_interpreter
 from envgym.registry import register as register
 from envgym.replay import Replaying as Replaying
 from envgym.rollout import Job as Job
@@ -59,7 +68,10 @@ from envgym.rollout import stream as stream
 from envgym.sandbox import WARM_PYTHON as WARM_PYTHON
 from envgym.sandbox import BackendReport as BackendReport
 from envgym.sandbox import ExecResult as ExecResult
+from envgym.sandbox import MemoryUse as MemoryUse
+from envgym.sandbox import MeteredBackend as MeteredBackend
 from envgym.sandbox import Page as Page
+from envgym.sandbox import ProcessStatus as ProcessStatus
 from envgym.sandbox import Sandbox as Sandbox
 from envgym.sandbox import SandboxBackend as SandboxBackend
 from envgym.sandbox import SandboxSnapshot as SandboxSnapshot
@@ -85,8 +97,12 @@ __all__ = [
     "AgentFailure",
     "BackendReport",
     "Boundary",
+    "CellError",
+    "CellResult",
     "Completion",
     "DeadlineExceeded",
+    "EgressRecord",
+    "EgressRule",
     "Env",
     "EnvSpec",
     "EnvgymError",
@@ -102,15 +118,21 @@ __all__ = [
     "Group",
     "ImagePart",
     "InfrastructureFailure",
+    "Interpreter",
+    "InterpreterSnapshot",
     "Job",
     "Limits",
+    "MemoryUse",
     "Message",
+    "MeteredBackend",
     "Origin",
     "Page",
     "ParseError",
     "Part",
     "Playable",
     "Policy",
+    "PoolFull",
+    "ProcessStatus",
     "Prompt",
     "ReplayDiverged",
     "Replaying",
@@ -138,6 +160,7 @@ __all__ = [
     "ToolSpec",
     "Tree",
     "Turn",
+    "Variable",
     "VersionRun",
     "World",
     "branch",
@@ -146,6 +169,7 @@ __all__ = [
     "make",
     "make_backend",
     "observation_digest",
+    "open_interpreter",
     "parse_call",
     "play",
     "read_episodes",

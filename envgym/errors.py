@@ -11,6 +11,7 @@ The model's fault is data and never appears here. The programmer's fault is a pl
     +-- InfrastructureFailure     what everything stands on broke               boundary "infrastructure"
     |   +-- SandboxDied           the sandbox is gone (killed, out of memory)
     |   +-- SandboxUnavailable    this backend cannot run here; says what is missing and the fix
+    |   +-- PoolFull              a pool had no room in time; says what is used by whom
     |   +-- SnapshotGone          the snapshot was released, or was never here
     |   +-- StoreCorrupt          a stored record fails its checksum
     +-- DeadlineExceeded          a call outlived its deadline (boundary: that of the call)
@@ -34,6 +35,7 @@ __all__ = [
     "Failure",
     "GraderFailure",
     "InfrastructureFailure",
+    "PoolFull",
     "ReplayDiverged",
     "SandboxDied",
     "SandboxUnavailable",
@@ -90,6 +92,10 @@ class SandboxDied(InfrastructureFailure):
 
 class SandboxUnavailable(InfrastructureFailure):
     """This backend cannot run on this host; the message names what is missing and the fix."""
+
+
+class PoolFull(InfrastructureFailure):
+    """A pool of sandboxes had no room for one within the time; the message says what is used by whom."""
 
 
 class SnapshotGone(InfrastructureFailure):

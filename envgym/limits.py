@@ -1,8 +1,9 @@
 """Bounds and sampling settings, each travelling as one frozen value instead of loose knobs."""
 
 from dataclasses import dataclass
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = ["Limits", "Resources", "Sampling"]
 
@@ -27,7 +28,19 @@ class Limits(BaseModel):
 
 
 class Resources(BaseModel):
-    """What a sandbox may use. A backend that cannot enforce a bound it is given says so when created."""
+    """What a sandbox may use. A backend that cannot enforce a bound it is given says so when created.
+
+    memory_bytes, pids, cpus: of all processes in it together; `cpus` None leaves the processor time unbounded.
+    disk_bytes, inodes: of all that is written, files below a fork included; `inodes` counts files and directories.
+    file_bytes: the largest single file, and the longest input of one command; None: as `disk_bytes`.
+    output_bytes: kept of each output of one command; the rest is cut from its middle and counted.
+    transfer_bytes: of one `read`, `write`, `put` or `get`; what is larger is refused with OSError (EFBIG).
+    command_s: wall-clock seconds of one command, where `exec` is given no deadline of its own.
+    command_cpu_s: processor seconds of one command's whole tree, at a resolution of some 0.02 s; None: no bound.
+        What is used up ends the command like its deadline does. Background processes have neither.
+    io_bytes_s: bytes per second read from, and written to, each block device; files in memory are on none. None: no
+        bound.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,8 +48,22 @@ class Resources(BaseModel):
     pids: int = Field(default=256, ge=8)
     cpus: float | None = Field(default=None, gt=0)
     disk_bytes: int = Field(default=1 << 30, ge=1 << 20)
-    output_bytes: int = Field(default=1 << 20, ge=1 << 10)
+    inodes: int = Field(default=1 << 18, ge=64)
+    file_bytes: int | None = Field(default=None, ge=1 << 16)
+    output_bytes: int = Field(default=1 << 20, ge=1 << 10, le=1 << 28)
+    transfer_bytes: int = Field(default=1 << 30, ge=1 << 10)
     command_s: float = Field(default=60.0, gt=0)
+    command_cpu_s: float | None = Field(default=None, gt=0)
+    io_bytes_s: int | None = Field(default=None, ge=1 << 12)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.file_bytes is not None and self.file_bytes > self.disk_bytes:
+            raise ValueError(
+                f"Resources.file_bytes is {self.file_bytes}; no file can be larger than disk_bytes, "
+                f"{self.disk_bytes}: lower the one or raise the other"
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Names for things that leaves and third parties provide, found by entry point; nothing is imported until asked.
 
-Four groups: ``envgym.environments`` (an `EnvSpec`), ``envgym.sandboxes`` (a backend class),
-``envgym.agents`` (a function ``make(task, *, seed, **options) -> Agent``) and ``envgym.commands`` (a
-CLI command). Our own entries use the same doors as anybody's; `register` adds one at run time.
+Five groups: ``envgym.environments`` (an `EnvSpec`), ``envgym.sandboxes`` (a backend class), ``envgym.interpreters``
+(a coroutine function ``open(sandbox, **options) -> Interpreter``), ``envgym.agents`` (a function
+``make(task, *, seed, **options) -> Agent``) and ``envgym.commands`` (a CLI command). Our own entries use the same
+doors as anybody's; `register` adds one at run time.
 """
 
 import difflib
@@ -18,20 +19,26 @@ from typing import Any, Literal
 from envgym.env import Env, Playable
 from envgym.errors import EnvgymError, SandboxUnavailable
 from envgym.gymnasium_plugin import announce, gymnasium_id
+from envgym.interpreter import Interpreter
 from envgym.isolate import Isolated
 from envgym.replay import Replaying, as_env
-from envgym.sandbox import BackendReport, SandboxBackend
+from envgym.sandbox import BackendReport, Sandbox, SandboxBackend
 from envgym.task import Task, TaskSet
 
 __all__ = [
     "AUTO_ORDER", "EnvSpec", "Group", "choose_task", "find", "gymnasium_id", "hint", "make",
-    "make_backend", "names", "register", "reports", "spec", "unregister", "wrong_option",
+    "make_backend", "names", "open_interpreter", "register", "reports", "spec", "unregister", "wrong_option",
 ]  # fmt: skip
 
-Group = Literal["environments", "sandboxes", "agents", "commands"]
+Group = Literal["environments", "sandboxes", "interpreters", "agents", "commands"]
 
-AUTO_ORDER = ("namespace",)
-"""Backends that "auto" may take, best first. Those that do not isolate are never chosen silently."""
+AUTO_ORDER = ("namespace", "landlock", "docker")
+"""Backends that "auto" may take, in this order. Those that do not isolate are never chosen silently.
+
+Namespaces are the strongest wall that needs nothing but the kernel. Landlock is weaker, but plays the same worlds
+with the same programs, also where namespaces are forbidden. Docker comes last although its walls are as good: it
+plays no world on the host, and who may use an engine is root, which should be somebody's choice.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,8 @@ class _Tasks:
 
 
 _ONE: dict[str, str] = {
-    "environments": "environment", "sandboxes": "sandbox", "agents": "agent", "commands": "command"
+    "environments": "environment", "sandboxes": "sandbox", "interpreters": "interpreter", "agents": "agent",
+    "commands": "command",
 }  # fmt: skip
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -117,7 +125,7 @@ def _a(thing: object) -> str:
     return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
 
 
-_registered: dict[str, dict[str, Any]] = {"environments": {}, "sandboxes": {}, "agents": {}, "commands": {}}
+_registered: dict[str, dict[str, Any]] = {group: {} for group in _ONE}
 
 
 def register(group: Group, name: str, thing: Any) -> None:
@@ -130,7 +138,7 @@ def register(group: Group, name: str, thing: Any) -> None:
     _check_name(group, name)
     if group == "environments" and not isinstance(thing, EnvSpec):
         raise TypeError(f"environment {name!r} is {_a(thing)}; give an EnvSpec")
-    if not callable(thing) and group in ("sandboxes", "agents"):
+    if not callable(thing) and group in ("sandboxes", "interpreters", "agents"):
         raise TypeError(f"{_ONE[group]} {name!r} is {_a(thing)}; give what makes one: a class or a function")
     if name in names(group) and own.get(name) is not thing:
         raise ValueError(
@@ -307,7 +315,11 @@ def make_backend(name: str = "auto", **options: Any) -> SandboxBackend:
         return backend
     said = []
     for candidate in AUTO_ORDER:
-        backend = find("sandboxes", candidate)(**options)
+        try:
+            backend = find("sandboxes", candidate)(**options)
+        except ImportError as error:  # an extra that is not installed is one more thing that is missing
+            said.append(f"{candidate}: {error}")
+            continue
         report = backend.report()
         if report.works:
             return backend
@@ -319,3 +331,15 @@ def make_backend(name: str = "auto", **options: Any) -> SandboxBackend:
         + " | ".join(said)
         + ". For code you trust, name 'local' yourself."
     )
+
+
+async def open_interpreter(sandbox: Sandbox, *, kind: str = "python", **options: Any) -> Interpreter:
+    """A stateful interpreter in a sandbox; `options` are those of its kind, see ``envgym list``.
+
+    It lives in processes of the sandbox, and ends with it. Raises ValueError for an unknown kind or option.
+    """
+    opened = find("interpreters", kind)
+    if wrong := wrong_option(f"interpreter {kind!r}: options", options, opened, skip=1):
+        raise ValueError(wrong)
+    interpreter: Interpreter = await opened(sandbox, **options)
+    return interpreter

@@ -5,10 +5,11 @@ A task says everything needed to rebuild, run and grade it; behaviour lives in e
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TypeVar, overload
+from typing import Self, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
+from envgym.egress import EgressRule
 from envgym.limits import Resources
 
 __all__ = ["Task", "TaskSet", "Tree", "World", "evenly"]
@@ -33,11 +34,17 @@ class Tree(_Frozen):
 class World(_Frozen):
     """Where a task is played.
 
-    image: "host" (the host's root, read-only below a copy-on-write layer, secrets masked), an absolute path
-        of a rootfs directory, or a name that the backend was given (its option ``images``).
+    image: "host" (the host's root, read-only below a copy-on-write layer, secrets masked), the name or digest of
+        an image of this machine (`envgym images list`), a name that the backend was given (its option ``images``),
+        or an absolute path: a root file system's directory or tar, an OCI layout, a ``docker save`` tar.
     trees: host directories laid over the image.
     files: absolute path inside the world -> text content, laid over the trees.
     setup: shell commands run once; their result is part of the task's base snapshot.
+    network: whether programs have the host's network, all of it.
+    egress: instead, the only places outside that programs may connect to, through a logging proxy that HTTP_PROXY
+        and its like name: "pypi.org" (ports 80 and 443), "pypi.org:8443", "*.example.org" (every name below, not
+        the suffix itself), "192.0.2.1:80", "[2001:db8::1]:80". A name counts only with public addresses; others
+        must be listed themselves. () is none.
     preload: Python modules that a backend may import once into a warm interpreter, used by
         ``exec([WARM_PYTHON, ...])``; they must be ones the agent cannot influence.
     """
@@ -49,8 +56,25 @@ class World(_Frozen):
     workdir: str = "/work"
     env: dict[str, str] = Field(default_factory=dict)
     network: bool = False
+    egress: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     resources: Resources = Resources()
+
+    @field_validator("egress")
+    @classmethod
+    def _rules(cls, egress: tuple[str, ...]) -> tuple[str, ...]:
+        for rule in egress:
+            EgressRule.parse(rule)
+        return egress
+
+    @model_validator(mode="after")
+    def _one_network(self) -> Self:
+        if self.network and self.egress:
+            raise ValueError(
+                f"World.egress is {self.egress} and World.network is True: rules for a network that is all open; "
+                "leave network False for the rules to count, or egress empty"
+            )
+        return self
 
 
 class Task(_Frozen):

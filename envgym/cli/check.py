@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from envgym.cli.faults import wrong_fields
 from envgym.cli.options import key_values
 from envgym.env import Env
+from envgym.plain_text import visible
 from envgym.registry import find, hint, make, make_backend, names, spec
 from envgym.task import Task, TaskSet
 from envgym.task_file import check_promises, read_header
@@ -80,7 +81,7 @@ def _kind(name: str) -> str:
 
 def _show(found: Finding) -> None:
     if found.broken is not None:
-        print(f"{found.name}: broken: {found.broken}")
+        print(f"{found.name}: broken: {visible(str(found.broken))}")
         return
     if found.task is not None:
         print(f"  task {found.task}")

@@ -5,8 +5,9 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import distribution, version
+from importlib.metadata import distribution, entry_points, version
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from envgym.cli.extras import extras_of
 from envgym.registry import AUTO_ORDER, find, names
 from envgym.sandbox import BackendReport
 
-__all__ = ["Diagnosis", "diagnose", "doctor_command"]
+__all__ = ["Diagnosis", "choose_auto", "diagnose", "doctor_command"]
 
 _GIB = 1 << 30
 
@@ -53,22 +54,40 @@ def doctor_command(
 def diagnose() -> Diagnosis:
     """Look at this machine. Trying the backends makes a sandbox each and removes it."""
     reports = [_report(name) for name in names("sandboxes")]
-    working = {report.backend for report in reports if report.works}
-    auto = next((name for name in AUTO_ORDER if name in working), None)
-    if auto is not None:
-        why = f"first of {', '.join(AUTO_ORDER)} that works here; the others are never chosen silently"
-    else:
-        why = f"none of {', '.join(AUTO_ORDER)} works here; name another backend yourself, for code you trust"
+    auto, why = choose_auto(reports)
     return Diagnosis(_host(), reports, auto, why, extras_of(distribution("envgym")))
+
+
+def choose_auto(reports: Sequence[BackendReport]) -> tuple[str | None, str]:
+    """The backend that "auto" takes, given what each says of this host, and why."""
+    by_name = {report.backend: report for report in reports}
+    passed: list[str] = []
+    for name in AUTO_ORDER:
+        report = by_name.get(name)
+        if report is not None and report.works:
+            reason = "; ".join(passed) or f"first of {', '.join(AUTO_ORDER)}"
+            return name, f"{reason}; it works here, and backends that do not isolate are never chosen silently"
+        told = "is not installed" if report is None else f"does not work: {next(iter(report.missing), 'no reason')}"
+        passed.append(f"{name} {told}")
+    return None, f"{'; '.join(passed)}; name another backend yourself, for code you trust"
 
 
 def _report(name: str) -> BackendReport:
     try:
         backend = find("sandboxes", name)()
     except ImportError as error:
-        return BackendReport(backend=name, works=False, missing=(str(error),))
+        extra = _extra_of(name)
+        fix = (f"pip install 'envgym[{extra}]'",) if extra else ()
+        return BackendReport(backend=name, works=False, missing=(str(error),), fix=fix)
     report: BackendReport = backend.report()
     return report
+
+
+def _extra_of(name: str) -> str:
+    """The extra that a backend of ours needs; empty when it needs none or is not ours."""
+    found = next(iter(entry_points(group="envgym.sandboxes", name=name)), None)
+    ours = found is not None and found.dist is not None and found.dist.name == "envgym"
+    return next(iter(found.extras), "") if found is not None and ours else ""
 
 
 def _host() -> dict[str, str]:

@@ -2,14 +2,16 @@
 
 from pydantic import ValidationError
 
+from envgym.plain_text import visible
+
 __all__ = ["sentence", "told", "wrong_fields"]
 
 _SHORT = 120
 
 
 def sentence(text: str) -> str:
-    """`text` on one line."""
-    return " ".join(text.split())
+    """`text` on one line, in which nothing steers a terminal."""
+    return visible(" ".join(text.split()))
 
 
 def told(error: BaseException) -> str:

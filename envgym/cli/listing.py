@@ -1,4 +1,4 @@
-"""What there is: environments, sandbox backends, agents and commands, with what stands in the way of each."""
+"""What there is, environments, sandboxes, interpreters, agents, commands, and what stands in the way of each."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ __all__ = ["list_command", "rows"]
 def list_command(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Environments, sandboxes, agents and commands that are installed."""
+    """Environments, sandboxes, interpreters, agents and commands that are installed."""
     found = rows()
     if as_json:
         json.dump(found, sys.stdout, indent=1)

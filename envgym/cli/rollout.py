@@ -24,6 +24,7 @@ from envgym.cli.options import key_values
 from envgym.env import Env
 from envgym.episode import Episode
 from envgym.limits import Limits
+from envgym.plain_text import visible
 from envgym.policy import Agent
 from envgym.registry import find, make, make_backend, spec, wrong_option
 from envgym.rollout import Job, Rollout, stream
@@ -270,6 +271,7 @@ def _show(summary: dict[str, Any]) -> None:
     if summary["failures"]:
         print(f"{summary['failed']} failed; they have no reward and are in no mean:")
     for row in summary["failures"]:
-        print(f"  {row['count']:6}  {row['boundary']}  {row['kind']}: {(row['message'].splitlines() or [''])[0]}")
+        first = visible((row["message"].splitlines() or [""])[0])
+        print(f"  {row['count']:6}  {row['boundary']}  {row['kind']}: {first}")
     if summary["out"]:
         print(f"written to {summary['out']}; look at them with: envgym show {shlex.quote(summary['out'])}")

@@ -20,10 +20,11 @@ from envgym.env import Step
 from envgym.episode import Episode, Turn
 from envgym.errors import StoreCorrupt
 from envgym.messages import text_of
+from envgym.plain_text import visible
 from envgym.storage import Damage, encode, scan_episodes
 from envgym.tools import compact
 
-__all__ = ["show_command", "visible"]
+__all__ = ["show_command"]
 
 _SHORT = 600
 _ROWS = 100
@@ -59,14 +60,6 @@ def show_command(
         console.print(_turn_in_full(found, turn))
     else:
         console.print(_tree(found))
-
-
-def visible(text: str, limit: int | None = None) -> str:
-    """`text` with control characters written out, its middle cut out beyond `limit` characters."""
-    if limit is not None and len(text) > limit:
-        cut = len(text) - limit
-        text = f"{text[: limit // 2]} [... {cut} characters ...] {text[-(limit // 2) :]}"
-    return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)
 
 
 def _find(file: Path, wanted: str) -> Episode:
@@ -116,7 +109,7 @@ def _add_row(table: Table, number: int, episode: Episode) -> None:
 def _tell(damaged: Sequence[Damage]) -> None:
     corrupt = [one for one in damaged if not one.torn]
     for one in [*corrupt[:_NAMED], *(one for one in damaged if one.torn)]:
-        print(f"envgym: {one}", file=sys.stderr)
+        print(f"envgym: {visible(str(one))}", file=sys.stderr)
     if len(corrupt) > _NAMED:
         print(f"envgym: {len(corrupt) - _NAMED} more lines of {corrupt[0].path} are damaged", file=sys.stderr)
     if corrupt:
@@ -147,7 +140,7 @@ def _tree(episode: Episode) -> Tree:
     facts = _facts(episode)
     tree = Tree(Text(f"{visible(episode.id)}  task {visible(episode.task_id)}  seed {episode.seed}", style="bold"))
     if episode.parent is not None:
-        tree.add(Text(f"forked from {episode.parent.episode} after turn {episode.parent.turn}"))
+        tree.add(Text(f"forked from {visible(episode.parent.episode)} after turn {episode.parent.turn}"))
     for name, value in episode.provenance:
         tree.add(Text(f"{visible(name)}: {visible(value)}", style="dim"))
     _add_step(tree.add(Text("root", style="bold")), episode.root, _SHORT)
@@ -163,7 +156,7 @@ def _tree(episode: Episode) -> Tree:
 
 
 def _headline(index: int, turn: Turn) -> str:
-    parts = [f"turn {index}", turn.actor]
+    parts = [f"turn {index}", visible(turn.actor)]
     if len(turn.sampled_ids):
         parts.append(f"+{len(turn.prompt_ids)} read, {len(turn.sampled_ids)} sampled tokens")
         parts.append(f"log p {float(turn.logprobs.sum()):.3f}")

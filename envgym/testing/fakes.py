@@ -1,7 +1,8 @@
 """Public fakes: real, small implementations of the contracts, so that no test needs a mock.
 
-`MemoryEnv` is a whole environment in memory, `SlowEnv` and `FaultyEnv` wrap any environment, `ScriptedAgent` and
-`ScriptedPolicy` act deterministically. They are for tests and benchmarks; nothing here isolates anything.
+`MemoryEnv` is a whole environment in memory, `FakeBackend` a sandbox backend, `SlowEnv` and `FaultyEnv` wrap any
+environment, `ScriptedAgent` and `ScriptedPolicy` act deterministically. They are for tests and benchmarks; nothing
+here isolates anything.
 """
 
 import asyncio
@@ -21,11 +22,12 @@ from envgym.messages import Action, ToolSpec
 from envgym.policy import Completion, Policy, Prompt, Reply, Session, VersionRun
 from envgym.task import Task
 from envgym.testing.actions import sample_action
+from envgym.testing.fake_sandbox import FakeBackend, FakeSandbox
 from envgym.testing.memory import MEMORY, MemoryEnv, memory_tasks
 
 __all__ = [
-    "MEMORY", "Faults", "FaultyEnv", "MemoryEnv", "RandomAgent", "ScriptedAgent", "ScriptedPolicy", "SlowEnv",
-    "memory_solution", "memory_tasks",
+    "MEMORY", "FakeBackend", "FakeSandbox", "Faults", "FaultyEnv", "MemoryEnv", "RandomAgent", "ScriptedAgent",
+    "ScriptedPolicy", "SlowEnv", "memory_solution", "memory_tasks",
 ]  # fmt: skip
 
 
