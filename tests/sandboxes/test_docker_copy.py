@@ -1,0 +1,197 @@
+"""Containers that are spoken to through their engine: where nobody may enter them, or the engine is elsewhere."""
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+
+import docker
+import pytest
+from envgym_sandboxes.docker_engine import runtime
+from envgym_sandboxes.docker_engine.client import OWNER
+from envgym_sandboxes.docker_engine.copying import DockerCopyBackend
+
+from envgym.errors import EnvgymError, SandboxDied
+from envgym.task import World
+from envgym.testing.check_sandbox import check_sandbox
+
+pytestmark = [pytest.mark.timeout(120)]
+
+
+@cache
+def copying_fails() -> str:
+    report = DockerCopyBackend().report()
+    return "" if report.works else f"no docker-copy backend here: {report.missing}; fix: {report.fix}"
+
+
+@pytest.fixture
+def make_copying(state: Path, base_image) -> Iterator[Callable[..., DockerCopyBackend]]:
+    if copying_fails():
+        pytest.skip(copying_fails())
+    yield partial(DockerCopyBackend, root=state)
+    assert containers(os.getpid()) == [], "no test leaves a container"
+    assert [path for path in state.iterdir() if path.name != "durable"] == [], "nor a file"
+
+
+@pytest.fixture
+def boxed(world: World) -> World:
+    return world.model_copy(update={"image": "base"})
+
+
+def containers(owner: int) -> list[str]:
+    api = docker.APIClient(DockerCopyBackend().address, version="auto")
+    try:
+        found = api.containers(all=True, filters={"label": OWNER})
+        return [one["Names"][0] for one in found if one["Labels"][OWNER].startswith(f"{owner}-")]
+    finally:
+        api.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_docker_copy_backend_keeps_the_contract(make_copying, boxed):
+    ran = asyncio.run(asyncio.wait_for(check_sandbox(make_copying, world=boxed), 380))
+    assert "no_network" in ran
+
+
+class Far:
+    """An engine elsewhere: its socket behind a port of the loopback."""
+
+    def __init__(self, address: str) -> None:
+        self._path = address.removeprefix("unix://")
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._server.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _address = self._server.accept()
+                threading.Thread(target=self._carry, args=(near,), daemon=True).start()
+
+    def _carry(self, near: socket.socket) -> None:
+        with near, socket.socket(socket.AF_UNIX) as engine:
+            engine.connect(self._path)
+            other = {near: engine, engine: near}
+            reading = [near, engine]
+            while reading:
+                for one in select.select(reading, [], [])[0]:
+                    with contextlib.suppress(OSError):
+                        if data := one.recv(1 << 16):
+                            other[one].sendall(data)
+                            continue
+                        other[one].shutdown(socket.SHUT_WR)
+                    reading.remove(one)
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+
+
+def test_an_engine_elsewhere_serves_too(make_copying, boxed, run):
+    async def main():
+        far = Far(DockerCopyBackend().address)
+        async with make_copying(address=far.address) as backend, await backend.create(boxed) as sandbox:
+            result = await sandbox.exec("id -u; pwd; cat given.txt; python3 -c 'import sys; print(sys.executable)'")
+            assert result.stdout == b"1000\n/work\ngiven\n/usr/bin/python3\n", result
+            await sandbox.exec("x=1; ln given.txt other; mkdir -p ~/.cache; echo y > /tmp/y; chmod 700 given.txt")
+            async with await sandbox.fork() as fork:
+                result = await fork.exec("echo $x; stat -c '%a %h' given.txt; cat /tmp/y; ls -d ~/.cache")
+                assert result.stdout == b"1\n700 2\ny\n/home/agent/.cache\n", result
+                await fork.exec("rm given.txt")
+            assert await sandbox.read("given.txt") == b"given\n"
+        far.close()
+
+    run(main())
+
+
+def test_the_agent_is_alone_with_its_streams(make_copying, boxed, run):
+    look = "tr '\\0' ' ' < /proc/1/cmdline | cut -c1-20; kill -9 1; kill -15 1; ls -l /proc/1/fd"
+
+    async def main():
+        async with make_copying() as backend, await backend.create(boxed) as sandbox:
+            result = await sandbox.exec(look)
+            assert result.stdout.startswith(f"{runtime.INSIDE}/ld.so"[:20].encode())
+            assert b"Permission denied" in result.stderr
+            result = await sandbox.exec(["sh", "-c", "grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status"])
+            assert result.stdout.split()[1::2] == [b"0" * 16, b"1", b"2"]
+            assert not (await sandbox.exec(["touch", "/usr/x"])).ok
+            result = await sandbox.exec(["sh", "-c", "ls /proc/self/fd; cat"])
+            assert result.stdout.split() == [b"0", b"1", b"2", b"3"], "no stream of the agent's is inherited"
+
+    run(main())
+
+
+OWNER_PROGRAM = """
+import asyncio, sys
+from envgym.task import World
+from envgym_sandboxes.docker_engine.copying import DockerCopyBackend
+
+async def main():
+    backend = DockerCopyBackend(root=sys.argv[1])
+    sandbox = await backend.create(World(image="base"))
+    await sandbox.exec("setsid sleep 4242 &")
+    print("ready", flush=True)
+    await sandbox.exec(["sleep", "4242"])
+
+asyncio.run(main())
+"""
+
+
+def test_m_kill_9_of_the_owner_ends_its_containers(make_copying, state):
+    command = [sys.executable, "-c", OWNER_PROGRAM, str(state)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"ready\n"
+        made = containers(owner.pid)
+        owner.send_signal(signal.SIGKILL)
+    assert len(made) == 1
+    api = docker.APIClient(DockerCopyBackend().address, version="auto")
+    deadline = time.monotonic() + 20
+    while (running := api.inspect_container(made[0])["State"]["Running"]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    api.close()
+    assert not running, "its input has ended, and so it does, before anybody reaps it"
+    assert f"container {made[0].lstrip('/')}" in make_copying().reap()
+    assert containers(owner.pid) == []
+
+
+def test_a_killed_container_is_a_dead_sandbox(make_copying, boxed, run):
+    async def main():
+        async with make_copying() as backend, await backend.create(boxed) as sandbox:
+            running = asyncio.ensure_future(sandbox.exec(["sleep", "4242"]))
+            await sandbox.exec(["true"])
+            (name,) = containers(os.getpid())
+            await backend._client.call(backend._client.remove, name)
+            with pytest.raises(SandboxDied):
+                await running
+            for call in (sandbox.snapshot(), sandbox.digest(), sandbox.fork()):
+                with pytest.raises(EnvgymError):
+                    await call
+
+    run(main())
+
+
+def test_worlds_that_cannot_be_copied_are_refused(make_copying, boxed, run):
+    bounds = {"file_bytes": 1 << 20, "inodes": 1000, "io_bytes_s": 1 << 20}
+    wrong = [({"image": "host"}, "image"), ({"workdir": "/"}, "workdir"), ({"files": {"/etc/x": ""}}, "outside")]
+    wrong += [
+        ({"resources": boxed.resources.model_copy(update={name: value})}, name) for name, value in bounds.items()
+    ]
+
+    async def main():
+        async with make_copying() as backend:
+            for update, says in wrong:
+                with pytest.raises(ValueError, match=says):
+                    await backend.create(boxed.model_copy(update=update))
+
+    run(main())
