@@ -1,0 +1,76 @@
+"""The console entry ``envgym sandboxes``: serve this host's sandboxes to clients that know a token."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import ssl
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from envgym.cli.options import key_values
+from envgym.registry import make_backend
+from envgym_sandboxes.remote.handshake import make_token_file, read_token_file
+from envgym_sandboxes.remote.server import SandboxServer, ServerBounds
+
+__all__ = ["sandboxes_command", "server_tls"]
+
+sandboxes_command = typer.Typer(
+    add_completion=False, rich_markup_mode=None, help="Serve this host's sandboxes to other hosts."
+)
+
+
+@sandboxes_command.callback()
+def _group() -> None:
+    """Serve this host's sandboxes to other hosts."""
+
+
+@sandboxes_command.command()
+def serve(  # noqa: PLR0913  # each is an option of the command line
+    token_file: Annotated[Path, typer.Option(help="What clients must know; made, for you only, if not there.")],
+    backend: Annotated[str, typer.Option(help="Whose sandboxes are served.")] = "auto",
+    backend_option: Annotated[list[str] | None, typer.Option(help="name=value for it; repeatable.")] = None,
+    listen: Annotated[str, typer.Option(help="HOST:PORT; port 0 takes any free one.")] = "127.0.0.1:0",
+    tls_cert: Annotated[Path | None, typer.Option(help="This server's certificate chain (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    plain: Annotated[bool, typer.Option(help="Listen without TLS beyond this machine.")] = False,
+    grace_s: Annotated[float, typer.Option(min=0, help="How long a lost client's sandboxes wait for it.")] = 0.0,
+) -> None:
+    """Serve sandboxes until interrupted or terminated. The first line of output is the address."""
+    if (tls_cert is None) != (tls_key is None):
+        raise typer.BadParameter("give both --tls-cert and --tls-key, or neither", param_hint="--tls-cert")
+    if not token_file.exists():
+        make_token_file(token_file)
+        print(f"envgym: wrote a new token to {token_file}", file=sys.stderr)
+    tls = server_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
+    token = read_token_file(token_file)
+    made = make_backend(backend, **key_values(backend_option or [], "--backend-option"))
+    server = SandboxServer(made, token, listen=listen, tls=tls, plain=plain, bounds=ServerBounds(grace_s=grace_s))
+    asyncio.run(_until_told(server, f"{made.name} sandboxes, {'TLS' if tls else 'plain text'}"))
+
+
+def server_tls(certificate: str | os.PathLike[str], key: str | os.PathLike[str]) -> tuple[ssl.SSLContext, bytes]:
+    """What `SandboxServer` takes as `tls`, of two PEM files. Raises OSError, ssl.SSLError, ValueError."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(certificate, key)
+    text = Path(certificate).read_text("ascii")
+    end = "-----END CERTIFICATE-----"
+    first = text[text.index("-----BEGIN CERTIFICATE-----") : text.index(end) + len(end)]
+    return context, ssl.PEM_cert_to_DER_cert(first)
+
+
+async def _until_told(server: SandboxServer, what: str) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    async with server:
+        print(server.address, flush=True)
+        print(f"envgym: serving {what}, at {server.address}", file=sys.stderr, flush=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await server.serve()

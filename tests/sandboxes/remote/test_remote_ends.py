@@ -1,0 +1,355 @@
+"""What is left, and what is said, when a client, a server or a call ends at the wrong moment."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from envgym_sandboxes.remote import RemoteBackend, SandboxServer, ServerBounds
+from envgym_sandboxes.remote.parcels import disk_root
+
+from envgym.errors import EnvgymError, InfrastructureFailure, SandboxDied, SandboxUnavailable, SnapshotGone
+from envgym.task import World
+from envgym.testing.fakes import FakeBackend
+
+pytestmark = pytest.mark.timeout(60)
+TOKEN = "t" * 32
+
+
+async def settle(condition):
+    """Until a state that the other end of a socket reaches is reached."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  # another process sets no event
+            await asyncio.sleep(0.005)
+
+
+def descendants(pid):
+    """The processes below one."""
+    children = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] not in "ZX":
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found, level = [], [pid]
+    while level:
+        level = [child for parent in level for child in children.get(parent, [])]
+        found += level
+    return found
+
+
+def sleepers(pid):
+    """How many of the sandboxes' long sleeps run below a process."""
+    lines = []
+    for child in descendants(pid):
+        try:
+            lines.append(Path(f"/proc/{child}/cmdline").read_bytes())
+        except OSError:
+            continue
+    return lines.count(b"sleep\x004244\x00")
+
+
+@pytest.mark.namespaces
+def test_a_killed_server_ends_its_sandboxes_and_the_next_one_serves_the_same_client(served, serve, namespace, run):
+    async def main():
+        async with served.client() as client:
+            sandbox = await client.create(World())
+            snapshot = await sandbox.snapshot()
+            running = asyncio.ensure_future(sandbox.exec(["sleep", "4244"]))
+            await settle(lambda: sleepers(served.process.pid) == 1)
+            below = descendants(served.process.pid)
+            served.process.kill()
+            with pytest.raises(SandboxDied, match="is gone"):
+                await running
+            with pytest.raises(SandboxDied):
+                await sandbox.read("/etc/passwd")
+            with pytest.raises(SandboxUnavailable):
+                await client.create(World())
+            await sandbox.close()
+            await settle(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
+            again = ("--listen", served.address)
+            with serve(served.token_file, *namespace, *again):
+                with pytest.raises(SnapshotGone):
+                    await client.restore(snapshot)
+                async with await client.create(World()) as other:
+                    assert (await other.exec("echo back")).stdout == b"back\n"
+                with pytest.raises(SandboxDied):
+                    await sandbox.exec("true")
+
+    run(main())
+
+
+@pytest.mark.namespaces
+def test_a_server_that_falls_silent_is_gone_after_a_while(served, run):
+    async def main():
+        async with served.client(patience_s=1.0) as client:
+            sandbox = await client.create(World())
+            calls = [sandbox.exec(["sleep", "4244"]), sandbox.read("/etc/passwd"), client.create(World())]
+            served.process.send_signal(signal.SIGSTOP)
+            try:
+                ended = await asyncio.gather(*calls, return_exceptions=True)
+            finally:
+                served.process.send_signal(signal.SIGCONT)
+            assert [type(error) for error in ended[:2]] == [SandboxDied, SandboxDied]
+            assert isinstance(ended[2], InfrastructureFailure)
+
+    run(main())
+
+
+CLIENT = """
+import asyncio, sys
+from envgym.task import World
+from envgym_sandboxes.remote import RemoteBackend
+
+async def main():
+    client = RemoteBackend(sys.argv[1], token_file=sys.argv[2])
+    sandbox = await client.create(World())
+    await sandbox.snapshot()
+    print("ready", flush=True)
+    await sandbox.exec(["sleep", "4244"])
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.namespaces
+def test_a_killed_client_leaves_nothing_on_the_server(served, run):
+    async def main():
+        command = [sys.executable, "-c", CLIENT, served.address, str(served.token_file)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as client:  # noqa: ASYNC220  # to be killed
+            assert client.stdout is not None
+            assert client.stdout.readline() == b"ready\n"
+            await settle(lambda: sleepers(served.process.pid) == 1)
+            client.kill()
+        await settle(lambda: sleepers(served.process.pid) == 0)
+        async with served.client() as other, await other.create(World()) as sandbox:
+            assert (await sandbox.exec("true")).ok
+
+    run(main())
+
+
+@pytest.mark.namespaces
+def test_a_cancelled_command_is_killed_before_the_next_one_runs(served, run):
+    async def main():
+        async with served.client() as client, await client.create(World()) as sandbox:
+            for command in ("echo $$ > pid; sleep 4244", ["sh", "-c", "echo $$ > pid; exec sleep 4244"]):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(sandbox.exec(command), 0.3)
+                result = await sandbox.exec("kill -0 $(cat pid) && echo alive")
+                assert b"alive" not in result.stdout
+
+    run(main())
+
+
+def local_server(backend, **bounds):
+    return SandboxServer(backend, TOKEN, bounds=ServerBounds(**bounds))
+
+
+def test_what_a_cancelled_caller_did_not_get_is_given_back(run):
+    async def main():
+        gate = asyncio.Event()
+
+        async def start(_world):
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                await gate.wait()  # a backend that was too far to turn back
+
+        backend = FakeBackend(start=start)
+        async with local_server(backend) as server, RemoteBackend(server.address, token=TOKEN) as client:
+            creating = asyncio.ensure_future(client.create(World()))
+            await settle(lambda: backend.starting == 1)
+            creating.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await creating
+            gate.set()
+            await settle(lambda: backend.starting == 0)
+            sandbox = await client.create(World())
+            await settle(lambda: list(backend.open) == [sandbox.id])
+            snapshotting = asyncio.ensure_future(sandbox.snapshot())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            snapshotting.cancel()
+            await asyncio.gather(snapshotting, return_exceptions=True)
+            assert await sandbox.digest()
+            await settle(lambda: not backend.held)
+
+    run(main())
+
+
+def test_goodbye_closes_everything_of_this_client_and_of_no_other(run):
+    async def main():
+        backend = FakeBackend()
+        async with local_server(backend) as server, RemoteBackend(server.address, token=TOKEN) as other:
+            theirs = await other.create(World())
+            async with RemoteBackend(server.address, token=TOKEN) as client:
+                sandboxes = [await client.create(World()) for _ in range(3)]
+                snapshot = await sandboxes[0].snapshot()
+                await client.retain(snapshot)
+                with pytest.raises(SnapshotGone):
+                    await other.restore(snapshot)
+                with pytest.raises(SnapshotGone):
+                    await other.release(snapshot)
+            assert list(backend.open) == [theirs.id]
+            assert not backend.held
+            for call in (sandboxes[0].exec("x"), sandboxes[0].fork(), sandboxes[0].snapshot(), sandboxes[0].diff()):
+                with pytest.raises(SandboxDied):
+                    await call
+
+    run(main())
+
+
+async def cut(client):
+    """Break a client's connection, as a network does."""
+    link = client._opened._link
+    link._writer.transport.abort()
+    await settle(lambda: link.ended is not None)
+
+
+def test_without_grace_a_broken_connection_is_the_end_of_its_sandboxes(run):
+    async def main():
+        backend = FakeBackend()
+        async with local_server(backend) as server, RemoteBackend(server.address, token=TOKEN) as client:
+            sandbox = await client.create(World())
+            running = asyncio.ensure_future(sandbox.exec(["hold"]))
+            await settle(lambda: backend.open[sandbox.id].held == 1)
+            await cut(client)
+            with pytest.raises(SandboxDied):
+                await running
+            await settle(lambda: not backend.open)
+            with pytest.raises(SandboxDied):
+                await sandbox.exec("x")
+            async with await client.create(World()) as other:
+                assert (await other.exec("x")).ok
+
+    run(main())
+
+
+def test_with_grace_a_client_that_comes_back_goes_on_with_its_sandboxes(run):
+    async def main():
+        backend = FakeBackend()
+        async with (
+            local_server(backend, grace_s=30) as server,
+            RemoteBackend(server.address, token=TOKEN) as client,
+        ):
+            sandbox = await client.create(World())
+            await sandbox.write("/work/a", b"kept")
+            running = asyncio.ensure_future(sandbox.exec(["hold"]))
+            inner = backend.open[sandbox.id]
+            await settle(lambda: inner.held == 1)
+            await cut(client)
+            with pytest.raises(InfrastructureFailure, match="not known"):
+                await running
+            await settle(lambda: inner.held == 0)  # what nobody waits for is cancelled
+            assert await sandbox.read("/work/a") == b"kept"
+            async with await sandbox.fork() as fork:
+                assert await fork.read("/work/a") == b"kept"
+
+    run(main())
+
+
+def test_with_grace_a_client_that_does_not_come_back_is_forgotten(run):
+    async def main():
+        backend = FakeBackend()
+        async with (
+            local_server(backend, grace_s=0.2) as server,
+            RemoteBackend(server.address, token=TOKEN) as client,
+        ):
+            sandbox = await client.create(World())
+            await cut(client)
+            await settle(lambda: not backend.open)
+            with pytest.raises(SandboxDied):
+                await sandbox.read("/work/a")
+
+    run(main())
+
+
+def test_a_client_that_was_not_told_of_its_sandbox_does_not_keep_it(run):
+    async def main():
+        backend = FakeBackend()
+        async with (
+            local_server(backend, grace_s=30) as server,
+            RemoteBackend(server.address, token=TOKEN) as client,
+        ):
+            sandbox = await client.create(World())
+            session = next(iter(server._clients.values())).session
+            lost = await backend.create(World())
+            session._sandboxes[lost.id] = lost
+            await cut(client)
+            await sandbox.write("/work/a", b"x")
+            assert list(backend.open) == [sandbox.id]
+
+    run(main())
+
+
+def test_a_served_backend_that_breaks_is_said_as_it_is(run):
+    async def main():
+        backend = FakeBackend()
+        async with local_server(backend) as server, RemoteBackend(server.address, token=TOKEN) as client:
+            sandbox = await client.create(World())
+            backend.break_down("the disk is on fire")
+            with pytest.raises(SandboxDied):
+                await sandbox.exec("x")
+            with pytest.raises(EnvgymError, match="the disk is on fire"):
+                await client.create(World())
+
+    run(main())
+
+
+def test_the_end_of_a_server_reaches_clients_at_once(run):
+    async def main():
+        backend = FakeBackend()
+        async with local_server(backend) as server:
+            client = RemoteBackend(server.address, token=TOKEN)
+            sandbox = await client.create(World())
+            running = asyncio.ensure_future(sandbox.exec(["hold"]))
+            await settle(lambda: backend.open[sandbox.id].held == 1)
+        with pytest.raises(SandboxDied):
+            await running
+        await client.close()
+
+    run(main())
+
+
+@pytest.mark.namespaces
+def test_durable_snapshots_are_every_clients_and_outlive_the_server(serve, namespace, tmp_path, run):
+    token, kept = tmp_path / "token", ("--backend-option", f"snapshots={tmp_path / 'kept'}")
+
+    async def first(served):
+        async with served.client() as one, served.client() as two:
+            sandbox = await one.create(World())
+            await sandbox.write("f", b"kept")
+            durable, passing = await sandbox.snapshot(durable=True), await sandbox.snapshot()
+            assert await two.snapshots() == [durable]
+            async with await two.restore(durable) as again:
+                assert await again.read("f") == b"kept"
+            for wrong in (passing, passing.model_copy(update={"durable": True})):
+                with pytest.raises(SnapshotGone):
+                    await two.restore(wrong)
+            await one.export_snapshot(passing, str(tmp_path / "exported"))
+            with pytest.raises(SnapshotGone):
+                await two.export_snapshot(passing, str(tmp_path / "not"))
+        assert [path.name for path in tmp_path.iterdir() if "not" in path.name or "part" in path.name] == []
+        return durable
+
+    async def second(served, durable):
+        async with served.client() as client:
+            assert await client.snapshots() == [durable]
+            await client.release(durable)
+            with pytest.raises(SnapshotGone):
+                await client.restore(durable)
+            imported = await client.import_snapshot(str(tmp_path / "exported"))
+            async with await client.restore(imported) as again:
+                assert await again.read("f") == b"kept"
+            await client.release(imported)
+
+    with serve(token, *namespace, *kept) as served:
+        durable = run(first(served))
+    with serve(token, *namespace, *kept) as served:
+        run(second(served, durable))
+    assert not list(disk_root().glob(f"{served.process.pid}-*"))

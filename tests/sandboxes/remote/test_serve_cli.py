@@ -1,0 +1,59 @@
+"""`envgym sandboxes serve` as a shell meets it: what it prints, and how a mistake is said."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def serve(*arguments):
+    """A finished run of the command line, whether or not the entry point is installed."""
+    code = (
+        "import sys; from envgym.cli import run; from envgym.registry import names, register\n"
+        "from envgym_sandboxes.remote.cli import sandboxes_command\n"
+        "'sandboxes' in names('commands') or register('commands', 'sandboxes', sandboxes_command)\n"
+        "sys.exit(run(['sandboxes', 'serve', *sys.argv[1:]]))"
+    )
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--listen", "0.0.0.0:0"), "no TLS"),
+        (("--listen", "nowhere"), "no address"),
+        (("--tls-cert", "cert.pem"), "give both"),
+        (("--backend", "nothing-of-the-kind"), "unknown sandbox"),
+        (("--backend", "local", "--backend-option", "rot=x"), "rot"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(tmp_path, options, said):
+    backend = () if "--backend" in options else ("--backend", "local")
+    done = serve("--token-file", tmp_path / "token", *backend, *options)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_token_that_others_can_read_is_refused(tmp_path):
+    (tmp_path / "token").write_text("x" * 64)
+    (tmp_path / "token").chmod(0o644)
+    done = serve("--token-file", tmp_path / "token", "--backend", "local")
+    assert done.returncode == 2
+    assert "chmod 600" in done.stderr
+
+
+def test_the_first_line_is_the_address_and_an_interrupt_is_an_orderly_end(serving, state):
+    served = serving("--backend", "local", "--backend-option", f"root={state}")
+    host, _colon, port = served.address.partition(":")
+    assert host == "127.0.0.1"
+    assert int(port) > 0
+    assert served.token_file.stat().st_mode & 0o777 == 0o600
+    assert served.client().report().missing, "what the local backend lacks is said"
+    served.process.send_signal(signal.SIGINT)
+    assert served.process.wait(20) == 0
+    assert sorted(state.iterdir()) == []
