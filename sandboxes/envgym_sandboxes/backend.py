@@ -1,81 +1,93 @@
-"""What the backends of this package share: layers with reference counts, snapshots, life cycle.
+"""What the backends of this package share: a sandbox's life cycle, from a world or a snapshot to its end.
 
-A layer is a directory that one sandbox at a time can write to and that, once frozen, nobody writes to again. This
-file counts who stands on which layer and removes what nobody does; it never looks into one.
+A layer is a directory that one sandbox at a time can write to and that, once frozen, nobody writes to again. What
+is frozen is the matter of `states`; this file starts and ends what runs above it.
 """
 
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from envgym.errors import EnvgymError, EnvironmentFailure, InfrastructureFailure, SnapshotGone
-from envgym.sandbox import SandboxSnapshot
+from envgym.errors import EnvgymError, InfrastructureFailure, StoreCorrupt
+from envgym.limits import Resources
+from envgym.sandbox import Sandbox, SandboxSnapshot
 from envgym.task import World
 from envgym_sandboxes import state
-from envgym_sandboxes.bases import Base, Bases
+from envgym_sandboxes.bases import Base, run_setup
 from envgym_sandboxes.cgroups import Groups
 from envgym_sandboxes.channel import Peer, ZygoteClient, job
+from envgym_sandboxes.durable.store import Store, default_place
+from envgym_sandboxes.engine import Frozen, Place, Started
+from envgym_sandboxes.exchange import MOST_HEAD
+from envgym_sandboxes.images.store import Image
+from envgym_sandboxes.layers import Chain
+from envgym_sandboxes.places import ReservedPlace
 from envgym_sandboxes.processes import Processes
-from envgym_sandboxes.sandbox import Frozen, LayeredSandbox, Started
+from envgym_sandboxes.sandbox import LayeredSandbox
 from envgym_sandboxes.state import remove_cgroup
-from envgym_sandboxes.world import check_world
+from envgym_sandboxes.states import States
+from envgym_sandboxes.walk import overlay_prefix
+from envgym_sandboxes.world import check_world, image_of
 
-__all__ = ["LayeredBackend"]
+__all__ = ["LayeredBackend", "heard"]
 
-_LONGEST_CHAIN = 24
 _START_S = 30.0
 _PATIENCE_MS = 2000
-
-
-@dataclass(slots=True)
-class _Held:
-    frozen: Frozen
-    references: int = field(default=1)
+_QUIET_S = 0.004
+_LOG = logging.getLogger("envgym.sandboxes")
 
 
 class LayeredBackend:
     """See `envgym.sandbox.SandboxBackend`. A subclass says how a world becomes layers and what init is told."""
 
     name = "layered"
-    confined = True
+    confined = True  # layers are mounts, in a namespace of the zygote's
+    grouped = True  # control groups bound the processes, where this user may make any
+    has_way_out = False  # init listens for it in a network of the sandbox's own
+    no_loopback = False  # in a world without network, nothing can listen
+    whole = False  # each layer is what was written above the one below it, not a whole state
 
     def __init__(
         self,
         *,
         root: str | os.PathLike[str] | None = None,
         images: Mapping[str, str] | None = None,
+        snapshots: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._root = Path(root) if root is not None else state.default_root()
+        self._root = Path(root) if root is not None else state.default_root(executable=not self.confined)
         self._images = dict(images or {})
         self._numbers = itertools.count(1)
-        self._references: dict[str, int] = {}
-        self._snapshots: dict[str, _Held] = {}
-        self._bases = Bases(self._prepare, lambda base: self._drop(base.layers))
+        store = Store(Path(snapshots) if snapshots is not None else default_place())
+        self.states = States(self, self._prepare, store)
         self._sandboxes: dict[str, LayeredSandbox] = {}
         self._groups: dict[str, Groups] = {}
         self._dying: list[Path] = []
-        self._processes = Processes(self._root, self.confined, self.describe)
+        self._ready: ReservedPlace | None = None
+        self._processes = Processes(self._root, self.describe, confined=self.confined, grouped=self.grouped)
         self._closed = False
+        self._end: asyncio.Task[None] | None = None
 
     # -- what a subclass says ----------------------------------------------------------------------------------
 
-    def describe(self) -> tuple[str, dict[str, Any], str]:
-        """Name, settings and advice, for the processes."""
-        return self.name, self.settings(), self.advice()
+    def describe(self) -> tuple[str, dict[str, Any], Callable[[], str]]:
+        """Name, settings and where advice is to be had, for the processes."""
+        return self.name, self.settings(), self.advice
 
     def settings(self) -> dict[str, Any]:
         """What the zygote is told."""
         raise NotImplementedError
 
-    async def make_base(self, world: World) -> Base:
-        """A world's layers, without its setup commands."""
+    async def make_base(self, world: World, *, bare: bool = False) -> Base:
+        """A world's layers, without its setup commands; bare: without its trees and files too."""
         raise NotImplementedError
 
     def spec(self, base: Base, frozen: Frozen, upper: str) -> dict[str, Any]:
@@ -87,228 +99,237 @@ class LayeredBackend:
         return frozen.shell
 
     async def fill_upper(self, base: Base, frozen: Frozen, upper: str) -> bool:
-        """Make the writable layer, or leave that to the zygote: True."""
-        return True
+        """Make the writable layer as a copy of the state below, or leave it to the zygote, empty: True."""
+        if self.whole:
+            await self.states.fill(base, frozen.chain, upper)
+        return not self.whole
 
     # -- create, restore, references ---------------------------------------------------------------------------
 
     async def create(self, world: World) -> LayeredSandbox:
         """See the contract. The first sandbox of a world makes its base state; later ones only stand on it."""
-        check_world(world)
+        check_world(world, self.name, way_out=self.has_way_out)
         return await self.adopt(Frozen(world))
 
     async def restore(self, snapshot: SandboxSnapshot) -> LayeredSandbox:
         """See the contract."""
-        return await self.adopt(self._held(snapshot).frozen)
+        async with self.states.opened(snapshot) as frozen:
+            return await self.adopt(frozen)
 
     async def retain(self, snapshot: SandboxSnapshot) -> None:
         """See the contract."""
-        self._held(snapshot).references += 1
+        await self.states.snapshots.retain(snapshot)
 
     async def release(self, snapshot: SandboxSnapshot) -> None:
         """See the contract."""
-        held = self._held(snapshot)
-        held.references -= 1
-        if held.references == 0:
-            del self._snapshots[snapshot.id]
-            self._bases.leave(held.frozen.world)
-            await self.unuse(held.frozen.chain)
+        await self.states.snapshots.release(snapshot)
 
-    def _held(self, snapshot: SandboxSnapshot) -> _Held:
-        if snapshot.id not in self._snapshots:
-            raise SnapshotGone(
-                f"snapshot {snapshot.id!r} of backend {snapshot.backend!r} is not held by this {self.name} one: "
-                "it was released, or made by another backend or process"
-            )
-        return self._snapshots[snapshot.id]
+    async def snapshots(self) -> list[SandboxSnapshot]:
+        """See the contract."""
+        return await self.states.snapshots.listed()
 
-    async def hold(self, frozen: Frozen) -> SandboxSnapshot:
-        """A handle of a frozen state, with one reference."""
-        self.use(frozen.chain)
-        try:
-            digest = await self.digest(frozen, None)
-            await self._bases.hold(frozen.world)
-        except BaseException:
-            await self.unuse(frozen.chain)
-            raise
-        name = f"{self._processes.state.name}-s{next(self._numbers)}"
-        self._snapshots[name] = _Held(frozen)
-        return SandboxSnapshot(id=name, backend=self.name, partial=frozen.partial, digest=digest)
+    async def export_snapshot(self, snapshot: SandboxSnapshot, path: str) -> None:
+        """See the contract."""
+        await self.states.snapshots.save_to(snapshot, Path(path))
 
-    async def adopt(self, frozen: Frozen) -> LayeredSandbox:
-        """A running sandbox in a frozen state."""
-        await self._zygote(())
+    async def import_snapshot(self, path: str) -> SandboxSnapshot:
+        """See the contract."""
+        return await self.states.snapshots.load_from(Path(path))
+
+    @property
+    def place(self) -> str:
+        """See `Ground.place`."""
+        return str(self._processes.state.mount)
+
+    def image(self, world: World) -> Image:
+        """See `Ground.image`."""
+        return image_of(world, self._images)
+
+    def snapshot_name(self) -> str:
+        """See `Ground.snapshot_name`."""
+        return f"{self._processes.state.name}-s{next(self._numbers)}"
+
+    def reserve(self, world: World) -> ReservedPlace:
+        """See `Engine.reserve`. There must be a zygote. One place is kept ready for whoever asks for the same."""
+        if not self.grouped:
+            return ReservedPlace(f"{self.name}-{os.getpid()}-{next(self._numbers)}", None, self._dying)
+        place, self._ready = self._ready, None
+        if place is None or place.groups is None or place.groups.resources != world.resources:
+            if place is not None:
+                place.remove()
+            place = self._make_place(world.resources)
+        asyncio.get_running_loop().call_later(_QUIET_S, self._stock, world.resources)
+        return place
+
+    def _make_place(self, resources: Resources) -> ReservedPlace:
         number = next(self._numbers)
-        sandbox = LayeredSandbox(self, f"{self.name}-{os.getpid()}-{number}", frozen)
-        self.use(frozen.chain)
         try:
-            await self._bases.hold(frozen.world)
+            groups = Groups(f"envgym-{self._processes.state.name}-{number}", resources)
+        except OSError as error:
+            raise InfrastructureFailure(f"no control groups for a {self.name} sandbox: {error}") from error
+        return ReservedPlace(f"{self.name}-{os.getpid()}-{number}", groups, self._dying)
+
+    def _stock(self, resources: Resources) -> None:
+        if self._ready is None and not self._closed:
+            with contextlib.suppress(EnvgymError):  # whoever needs one will meet it, and say so
+                self._ready = self._make_place(resources)
+
+    async def adopt(self, frozen: Frozen, place: Place | None = None) -> LayeredSandbox:
+        """A running sandbox in a frozen state."""
+        self.states.use(frozen.chain)
+        try:
+            await self._zygote(())
+            place = place or self.reserve(frozen.world)
+            sandbox = LayeredSandbox(self, place.name, frozen)
+            await self.states.bases.hold(frozen)
         except BaseException:
-            await self.unuse(frozen.chain)
+            if place is not None:
+                place.remove()
+            await self.states.unuse(frozen.chain)
             raise
         self._sandboxes[sandbox.id] = sandbox
+        if place.groups:
+            self._groups[sandbox.id] = place.groups
         try:
-            if self.confined:
-                self._groups[sandbox.id] = Groups(
-                    f"envgym-{self._processes.state.name}-{number}", frozen.world.resources
-                )
             sandbox.begin()
             return await sandbox.started()
         except BaseException:
             await sandbox.close()
             raise
 
-    async def discard(self, sandbox: LayeredSandbox, chain: tuple[str, ...], upper: str | None) -> None:
+    async def discard(self, sandbox: Sandbox, frozen: Frozen, upper: str | None) -> None:
         """Remove what a closed sandbox had."""
         if self._sandboxes.pop(sandbox.id, None) is None:
             return
         groups = self._groups.pop(sandbox.id, None)
         if groups:
-            self._dying = [path for path in self._dying if not remove_cgroup(path)] + groups.remove()
-        self._bases.leave(sandbox.world)
+            self._dying[:] = [path for path in self._dying if not remove_cgroup(path)] + groups.remove()
+        self.states.bases.leave(frozen)
         if upper is not None:
-            await self._drop((upper,))
-        await self.unuse(chain)
+            await self.drop((upper,))
+        await self.states.unuse(frozen.chain)
 
     # -- layers ------------------------------------------------------------------------------------------------
+
+    @property
+    def prefix(self) -> str:
+        """See `Ground.prefix`."""
+        return "" if self.whole else overlay_prefix(self.settings()["privileged"])
 
     def new_layer_name(self) -> str:
         """Short: all names of a stack must fit into one page of mount options."""
         return f"l{next(self._numbers):x}"
 
-    def use(self, chain: tuple[str, ...]) -> None:
-        """Count one more user of each layer."""
-        for layer in chain:
-            self._references[layer] = self._references.get(layer, 0) + 1
+    async def make_layer(self, name: str, size: int = 1 << 40) -> None:
+        """See `Ground.make_layer`."""
+        await (await self._zygote(())).ask("layer", name=name, size=size, after=[])
 
-    async def unuse(self, chain: tuple[str, ...]) -> None:
-        """Count one user less; remove layers without any."""
-        unused = []
-        for layer in chain:
-            self._references[layer] -= 1
-            if self._references[layer] <= 0:
-                del self._references[layer]
-                unused.append(layer)
-        await self._drop(tuple(unused))
-
-    async def _drop(self, layers: tuple[str, ...]) -> None:
+    async def drop(self, layers: Chain) -> None:
+        """See `Ground.drop`."""
         if layers:
             with contextlib.suppress(EnvgymError):  # with the zygote its layers are gone
                 zygote = await self._processes.zygote(())
                 await zygote.ask("drop", names=list(layers))
 
-    async def freeze(self, frozen: Frozen, upper: str) -> tuple[str, ...]:
-        """Make the writable layer of a stopped sandbox a frozen one; keep the stack short."""
-        self._references[upper] = 1
-        chain = (*frozen.chain, upper)
-        if len(chain) <= _LONGEST_CHAIN:
-            return chain
-        merged = await self._merge([f"{layer}/f" for layer in chain])
-        self._references[merged] = 1
-        await self.unuse(chain)
-        return (merged,)
-
-    async def copy(self, upper: str) -> str:
-        """A frozen copy of a layer that is still written to."""
-        return await self._merge([f"{upper}/u"])
-
-    async def _merge(self, sources: list[str]) -> str:
-        zygote = await self._zygote(())
-        name = self.new_layer_name()
-        await zygote.ask("layer", name=name, size=1 << 40, after=[])
-        await job(zygote, "copy", sources=sources, target=f"{name}/f", privileged=self.settings()["privileged"])
-        return name
-
-    def _stacks(self, base: Base, frozen: Frozen, upper: str | None) -> dict[str, Any]:
-        chain = [*(f"{layer}/f" for layer in frozen.chain), *([f"{upper}/u"] if upper else [])]
-        return {"chain": chain, "lowers": list(base.lowers)}
-
-    async def digest(self, frozen: Frozen, upper: str | None) -> str:
-        """See the contract."""
-        base = await self._bases.get(frozen.world)
-        head, _body = await job(await self._zygote(()), "digest", **self._stacks(base, frozen, upper))
-        return str(head)
-
-    async def diff(self, frozen: Frozen, upper: str | None) -> dict[str, bytes | None]:
-        """See the contract."""
-        base = await self._bases.get(frozen.world)
-        index: list[tuple[str, int]]
-        index, body = await job(await self._zygote(()), "diff", **self._stacks(base, frozen, upper))
-        found: dict[str, bytes | None] = {}
-        at = 0
-        for path, size in index:
-            found[path] = None if size < 0 else body[at : at + size]
-            at += max(size, 0)
-        return found
+    async def job(self, name: str, /, *, fds: Sequence[int] = (), **arguments: Any) -> tuple[Any, bytes]:
+        """See `Ground.job`."""
+        return await job(await self._zygote(()), name, fds=fds, **arguments)
 
     # -- base states -------------------------------------------------------------------------------------------
 
-    async def _prepare(self, world: World) -> Base:
-        """A world's base with its setup commands done."""
+    async def _prepare(self, state: Frozen) -> Base:
+        """A state's base: the world's with its setup commands done, or what was stored of one."""
+        world = state.world
+        if state.origin:
+            return await self._stored_base(state)
         base = await self.make_base(world)
         if not world.setup:
             return base
         name = f"{self.name}-{os.getpid()}-setup{next(self._numbers)}"
-        started = await self._launch(name, base, Frozen(world))
         try:
-            await self._run_setup(world, started)
-        finally:
-            await self.stop(started)
+            started = await self._launch(name, base, Frozen(world))
+            try:
+                await run_setup(world, started.peer)
+                await self.bring(started)
+            finally:
+                await self.stop(started)
+        except BaseException:
+            await self.states.forget(base)
+            raise
         lowers = (f"{started.upper}/u", *base.lowers)
-        return Base(lowers, (started.upper, *base.layers), base.spec)
+        return replace(base, lowers=lowers, layers=(started.upper, *base.layers))
 
-    async def _run_setup(self, world: World, started: Started) -> None:
-        for command in world.setup:
-            text = command.encode()
-            head = {"op": "shell", "size": len(text), "timeout_s": world.resources.command_s, "limit": 1 << 16}
-            answer, output = await started.peer.ask(head, text)
-            if answer["code"] != 0:
-                tail = output[-2000:].decode("utf-8", "replace")
-                what = "timed out" if answer["timed_out"] else f"ended with status {answer['code']}"
-                raise EnvironmentFailure(f"World.setup command {command!r} {what}: {tail}")
+    async def _stored_base(self, state: Frozen) -> Base:
+        """The image that is here, and what was stored in the place of trees, files and set-up."""
+        image = await self.make_base(state.world, bare=True)
+        try:
+            own = await self.states.keeping.base(state.origin)
+        except BaseException:
+            await self.states.forget(image)
+            raise
+        below = image.lowers[len(image.lowers) - image.image :]
+        return replace(image, lowers=(*(f"{name}/f" for name in own), *below), layers=(*own, *image.layers))
 
     # -- processes ---------------------------------------------------------------------------------------------
 
     async def start(self, sandbox: str, frozen: Frozen) -> Started:
         """Start an init in a frozen state."""
-        return await self._launch(sandbox, await self._bases.get(frozen.world), frozen)
+        return await self._launch(sandbox, await self.states.bases.get(frozen), frozen)
 
     async def _launch(self, sandbox: str, base: Base, frozen: Frozen) -> Started:
         zygote = await self._zygote(frozen.world.preload)
         upper = self.new_layer_name()
-        fresh = await self.fill_upper(base, frozen, upper)
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise InfrastructureFailure(f"sandbox {sandbox} could not be started: {error}") from error
+        peer = Peer(ours, sandbox, most_head=MOST_HEAD)
         spec = self.spec(base, frozen, upper)
-        groups = self._groups.get(sandbox)
-        spec["cgroups"] = [str(path) for path in groups.paths] if groups else []
-        ours, theirs = socket.socketpair()
-        peer = Peer(ours, sandbox)
-        ended = zygote.exit_of(upper)
-        size, after = frozen.world.resources.disk_bytes, list(frozen.chain)
-        with theirs:
-            asked = zygote.ask(
-                "start", [theirs.fileno()], sandbox=upper, spec=spec, fresh=fresh, size=size, after=after
-            )
-        started = Started(upper, peer, ended, zygote)
+        # Read when there is somebody to read it. Not through the zygote: later sandboxes are its forks.
+        peer.send({"op": "begin", "env": spec.pop("env")})
         if shell := self.shell(frozen, upper):
             script = shell["script"].encode("utf-8", "surrogateescape")
             peer.send({"op": "continue", "cwd": shell["cwd"]}, script)
         try:
-            await asked
+            with theirs:
+                ended = await self.enter(sandbox, base, frozen, upper=upper, spec=spec, stream=theirs)
             async with asyncio.timeout(_START_S):
                 await peer.ready
         except BaseException as error:
             peer.end(f"{error}")
             with contextlib.suppress(OSError):  # it may not have been made
-                await self._drop((upper,))
+                await self.drop((upper,))
             if isinstance(error, OSError):
                 raise InfrastructureFailure(f"sandbox {sandbox} could not be started: {error}") from error
             raise
-        return started
+        return Started(upper, peer, ended, zygote)
 
-    async def settle(self, started: Started) -> None:
-        """End an init that said its state, without waiting for it."""
-        await started.zygote.ask("settle", sandbox=started.upper)
+    async def enter(
+        self, sandbox: str, base: Base, frozen: Frozen, *, upper: str, spec: dict[str, Any], stream: socket.socket
+    ) -> "asyncio.Future[int]":
+        """Let an init begin above a new writable layer, with its end of a stream; the future of its end."""
+        zygote = await self._zygote(frozen.world.preload)
+        fresh = await self.fill_upper(base, frozen, upper)
+        groups = self._groups.get(sandbox)
+        spec["cgroups"] = [str(path) for path in groups.paths] if groups else []
+        spec["meters"] = groups.meters if groups else {}
+        ended = zygote.exit_of(upper)
+        await zygote.ask("start", [stream.fileno()], sandbox=upper, spec=spec, fresh=fresh, room=frozen.room)
+        return ended
+
+    async def bring(self, started: Started) -> None:
+        """See `Engine.bring`. It is there as it is written."""
+
+    def settle(self, started: Started) -> "asyncio.Future[Any]":
+        """See `Engine.settle`."""
+        settled = started.zygote.ask("settle", sandbox=started.upper)
+        settled.add_done_callback(partial(self.states.settled, started.upper))
+        return settled
+
+    def end(self, started: Started) -> None:
+        """See `Engine.end`."""
         started.peer.end("frozen")
+        started.zygote.ask("kill", sandbox=started.upper).add_done_callback(heard)
 
     async def stop(self, started: Started) -> None:
         """End an init and all below it; nothing writes to its layer afterwards."""
@@ -335,17 +356,33 @@ class LayeredBackend:
 
     def reap(self) -> list[str]:
         """See the contract."""
-        return state.reap(self._root)
+        removed = state.reap(self._root)
+        try:
+            removed += self.states.keeping.store.collect()
+        except StoreCorrupt as error:
+            _LOG.warning("durable snapshots were not looked through for what is unused: %s", error)
+        return removed
 
     async def close(self) -> None:
         """See the contract."""
-        if self._closed:
-            return
         self._closed = True
-        for sandbox in list(self._sandboxes.values()):
-            await sandbox.close()
-        self._snapshots.clear()
+        if self._end is None:
+            self._end = asyncio.create_task(self._close())
+        await asyncio.shield(self._end)
+
+    async def _close(self) -> None:
+        """All of it, whatever part of it fails; then what failed is said."""
+        tried: set[str] = set()
+        failed: list[BaseException | None] = []
+        while left := [sandbox for name, sandbox in self._sandboxes.items() if name not in tried]:
+            tried |= {sandbox.id for sandbox in left}  # one that was on its way may have come since
+            failed += await asyncio.gather(*(sandbox.close() for sandbox in left), return_exceptions=True)
+        if self._ready is not None:
+            self._ready.remove()
+        await self.states.close()
         await self._processes.close(self._last_groups_gone)
+        for error in filter(None, failed):
+            raise error
 
     async def _last_groups_gone(self) -> bool:
         """Remove what is left of the groups; the kernel has no event to wait for."""
@@ -353,7 +390,7 @@ class LayeredBackend:
             self._dying += groups.remove()
         self._groups.clear()
         for _ in range(_PATIENCE_MS):
-            self._dying = [path for path in self._dying if not remove_cgroup(path)]
+            self._dying[:] = [path for path in self._dying if not remove_cgroup(path)]
             if not self._dying:
                 return True
             await asyncio.sleep(0.001)
@@ -366,3 +403,9 @@ class LayeredBackend:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         await self.close()
+
+
+def heard(future: "asyncio.Future[Any]") -> None:
+    """Nobody waits for this one: its zygote's end is told by whoever asks next."""
+    if not future.cancelled():
+        future.exception()

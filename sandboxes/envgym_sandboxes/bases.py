@@ -9,40 +9,53 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from envgym.errors import EnvironmentFailure
+from envgym.plain_text import visible
 from envgym.task import World
+from envgym_sandboxes.channel import Peer
+from envgym_sandboxes.engine import Frozen
+from envgym_sandboxes.exchange import run
+from envgym_sandboxes.way_out import WayOut
+from envgym_sandboxes.world_name import world_name
 
-__all__ = ["Base", "Bases"]
+__all__ = ["Base", "Bases", "run_setup"]
 
 _MOST_IDLE = 64
 
 
 @dataclass(slots=True)
 class Base:
-    """A world's own layers (topmost first), and what every sandbox of it is started with."""
+    """A world's base: its stack (topmost first), and what every sandbox of it is started with.
+
+    layers: those that are removed with it. image: how many of the lowest in the stack are the image's.
+    leave: lets go of layers that it shares with other bases.
+    """
 
     lowers: tuple[str, ...]
     layers: tuple[str, ...]
     spec: dict[str, Any]
+    image: int = 0
+    leave: Callable[[], Awaitable[None]] | None = None
 
 
 class Bases:
-    """The bases of one backend by world, least recently used first out.
+    """The bases of one backend by world and origin, least recently used first out.
 
-    make: a world's base; at most one call per world at a time. drop: removes a base's layers.
+    make: the base of a state; at most one call per base at a time. drop: removes a base's layers.
     """
 
-    def __init__(self, make: Callable[[World], Awaitable[Base]], drop: Callable[[Base], Awaitable[None]]) -> None:
+    def __init__(self, make: Callable[[Frozen], Awaitable[Base]], drop: Callable[[Base], Awaitable[None]]) -> None:
         self._make = make
         self._drop = drop
         self._tasks: OrderedDict[str, asyncio.Task[Base]] = OrderedDict()
         self._holders: Counter[str] = Counter()
 
-    async def get(self, world: World) -> Base:
-        """A world's base, made if nobody made it yet. What `make` raises is raised, and not kept."""
-        key = world.model_dump_json()
+    async def get(self, state: Frozen) -> Base:
+        """The base of a state, made if nobody made it yet. What `make` raises is raised, and not kept."""
+        key = _key(state)
         task = self._tasks.get(key)
         if task is None:
-            task = self._tasks[key] = asyncio.create_task(self._made(world))
+            task = self._tasks[key] = asyncio.create_task(self._made(state))
         self._tasks.move_to_end(key)
         try:
             return await asyncio.shield(task)
@@ -51,24 +64,24 @@ class Bases:
                 del self._tasks[key]
             raise
 
-    async def hold(self, world: World) -> None:
-        """Keep a world's base until `leave`; whoever waits for it holds it already."""
-        self._holders[world.model_dump_json()] += 1
+    async def hold(self, state: Frozen) -> None:
+        """Keep a state's base until `leave`; whoever waits for it holds it already."""
+        self._holders[_key(state)] += 1
         try:
-            await self.get(world)
+            await self.get(state)
         except BaseException:
-            self.leave(world)
+            self.leave(state)
             raise
 
-    def leave(self, world: World) -> None:
+    def leave(self, state: Frozen) -> None:
         """The end of one `hold`."""
-        key = world.model_dump_json()
+        key = _key(state)
         self._holders[key] -= 1
         if not self._holders[key]:
             del self._holders[key]
 
-    async def _made(self, world: World) -> Base:
-        base = await self._make(world)
+    async def _made(self, state: Frozen) -> Base:
+        base = await self._make(state)
         await self._forget()
         return base
 
@@ -79,5 +92,25 @@ class Bases:
             await self._drop(task.result())
 
 
+def _key(state: Frozen) -> str:
+    return " ".join([*state.origin, world_name(state.world)])
+
+
 def _succeeded(task: "asyncio.Task[Base]") -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
+
+
+async def run_setup(world: World, peer: Peer) -> None:
+    """Run a world's setup commands in the sandbox at `peer`. Raises EnvironmentFailure for one that fails."""
+    way_out = WayOut(world, "(setup)")
+    way_out.serve(peer.streams)
+    try:
+        for command in world.setup:
+            text = command.encode()
+            head = {"op": "shell", "size": len(text), "timeout_s": world.resources.command_s, "limit": 1 << 16}
+            done = await run(peer, head, text, out_of_memory=lambda: False)
+            if not done.ok:
+                what = "timed out" if done.timed_out else f"ended with status {done.exit_code}"
+                raise EnvironmentFailure(f"World.setup command {command!r} {what}: {visible(done.text[-2000:])}")
+    finally:
+        await way_out.close()

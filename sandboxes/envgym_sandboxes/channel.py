@@ -8,28 +8,42 @@ with `SandboxDied`; what that means is the caller's matter.
 import asyncio
 import contextlib
 import itertools
+import json
+import os
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 from envgym.errors import InfrastructureFailure, SandboxDied
 from envgym_sandboxes import protocol
+from envgym_sandboxes.flow import PIECE
+from envgym_sandboxes.streams import Streams
 
-__all__ = ["Peer", "ZygoteClient", "job"]
+__all__ = ["Answer", "Peer", "ZygoteClient", "job"]
 
 Answer = tuple[protocol.Head, bytes]
+_FRAME = 256  # what a frame weighs besides its body: nobody may send endless empty ones
+_MOST_STRAY = 1 << 20
+_MOST_REASON = 2000
 
 
 class Peer:
-    """One framed stream. `on_end` is called once, with the reason, when it is over."""
+    """One framed stream.
 
-    def __init__(self, sock: socket.socket, name: str) -> None:
+    What the other side sends is bounded by what it was asked for: an open request says how much its answers may
+    weigh, and whoever sends more is ended. most_head: the longest head of a frame, bytes.
+    """
+
+    def __init__(self, sock: socket.socket, name: str, *, most_head: int = protocol.MAX_HEAD) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._name = name
-        self._decoder = protocol.Decoder()
+        self._decoder = protocol.Decoder(most_head=most_head, most_body=self._room)
         self._numbers = itertools.count(1)
-        self._open: dict[int, asyncio.Queue[Answer | None]] = {}
+        self._open: dict[int, Request] = {}
+        self._stray = _MOST_STRAY  # what may still come for nobody, such as answers to who left
         self._unsent = bytearray()
+        self.streams = Streams(self)
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.ended: str | None = None
         sock.setblocking(False)
@@ -48,13 +62,37 @@ class Peer:
         except (OSError, protocol.ProtocolError) as error:
             self.end(f"broken stream: {error}")
 
+    def _room(self, head: protocol.Head) -> int:
+        """How long the body of a frame may be."""
+        if "stream" in head:
+            return PIECE
+        request = self._asked(head)
+        return request.room if request else self._stray
+
+    def _asked(self, head: protocol.Head) -> "Request | None":
+        number = head.get("id")
+        return self._open.get(number) if isinstance(number, int) else None
+
     def _take(self, head: protocol.Head, body: bytes) -> None:
+        request = self._asked(head)
         if "dead" in head:
-            self.end(str(head["dead"]))
+            self.end(str(head["dead"])[:_MOST_REASON])
         elif head.get("ready") and not self.ready.done():
             self.ready.set_result(None)
-        elif isinstance(head.get("id"), int) and head["id"] in self._open:
-            self._open[head["id"]].put_nowait((head, body))
+        elif "stream" in head:
+            self.streams.take(head, body)
+        elif request is None:
+            self._stray -= len(body) + _FRAME
+            if self._stray < 0:
+                self.end("it sends what nobody asked for")
+        else:
+            request.room -= len(body) + _FRAME
+            if request.room < 0:
+                self.end("it sends more than was asked for")
+                return
+            if head.get("more") is not True:
+                request.room = 0  # the last answer
+            request.queue.put_nowait((head, body))
 
     def end(self, reason: str) -> None:
         """Close this end; open requests fail."""
@@ -67,8 +105,9 @@ class Peer:
         if not self.ready.done():
             self.ready.set_exception(SandboxDied(f"sandbox {self._name} did not start: {reason}"))
             self.ready.exception()  # it may be that nobody waits for it
-        for queue in self._open.values():
-            queue.put_nowait(None)
+        self.streams.fail(reason)
+        for request in self._open.values():
+            request.queue.put_nowait(None)
 
     def send(self, head: protocol.Head, body: bytes = b"") -> int:
         """Send a request and return its number. Raises SandboxDied when the stream is over."""
@@ -95,21 +134,21 @@ class Peer:
         if not self._unsent:
             self._loop.remove_writer(self._sock.fileno())
 
-    def open(self, head: protocol.Head, body: bytes = b"") -> "Request":
-        """Send a request whose answers are then awaited."""
-        number = self.send(head, body)
-        queue: asyncio.Queue[Answer | None] = asyncio.Queue()
-        self._open[number] = queue
-        return Request(self, number, queue)
+    def open(self, head: protocol.Head, body: bytes = b"", *, most: int = protocol.MAX_BODY) -> "Request":
+        """Send a request whose answers are then awaited. most: what they may weigh in all, bytes."""
+        request = Request(self, self.send(head, body), most)
+        self._open[request.number] = request
+        return request
 
-    async def ask(self, head: protocol.Head, body: bytes = b"") -> Answer:
+    async def ask(self, head: protocol.Head, body: bytes = b"", *, most: int = protocol.MAX_BODY) -> Answer:
         """One request, one answer. Raises SandboxDied, or the OSError that the other side met."""
-        with self.open(head, body) as request:
+        with self.open(head, body, most=most) as request:
             return await request.answer()
 
-    def forget(self, number: int) -> None:
+    def forget(self, request: "Request") -> None:
         """Drop whatever is still answered to a request."""
-        self._open.pop(number, None)
+        if self._open.pop(request.number, None) is not None:
+            self._stray += max(0, request.room)
 
     def died(self) -> SandboxDied:
         """The error for a stream that is over."""
@@ -117,27 +156,37 @@ class Peer:
 
 
 class Request:
-    """An open request. A context manager, so that no answer is kept for a caller who left."""
+    """An open request. A context manager, so that no answer is kept for a caller who left.
 
-    def __init__(self, peer: Peer, number: int, queue: "asyncio.Queue[Answer | None]") -> None:
+    room: how many bytes its answers may still weigh, heads counted as a constant.
+    """
+
+    def __init__(self, peer: Peer, number: int, most: int) -> None:
         self._peer = peer
         self.number = number
-        self._queue = queue
+        self.room = most + _FRAME
+        self.queue: asyncio.Queue[Answer | None] = asyncio.Queue()
 
-    async def answer(self) -> Answer:
-        """The next answer."""
-        got = await self._queue.get()
+    async def answer(self, *, within_s: float | None = None) -> Answer:
+        """The next answer. Raises SandboxDied, also for a peer that is silent for `within_s`, and its OSError."""
+        try:
+            async with asyncio.timeout(within_s):
+                got = await self.queue.get()
+        except TimeoutError:
+            self._peer.end(f"silent for {within_s:g} s")
+            got = None
         if got is None:
             raise self._peer.died()
         if "errno" in got[0]:
-            raise OSError(got[0]["errno"], str(got[0]["error"]))
+            number = got[0]["errno"]
+            raise OSError(number if isinstance(number, int) else 5, str(got[0].get("error"))[:_MOST_REASON])
         return got
 
     def __enter__(self) -> "Request":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._peer.forget(self.number)
+        self._peer.forget(self)
 
 
 class ZygoteClient:
@@ -157,24 +206,34 @@ class ZygoteClient:
     def _read(self) -> None:
         while not self.ended:
             try:
-                head, _body, _fds = protocol.receive(self._control)
+                head, _body, fds = protocol.receive(self._control)
+                for fd in fds:  # nobody asked for any
+                    os.close(fd)
+                self._take(head)
             except BlockingIOError:
                 return
-            except (EOFError, OSError):
+            except (EOFError, OSError, protocol.ProtocolError, KeyError, TypeError):
                 self.close()
                 return
-            if head.get("event") == "exit":
-                exited = self._exits.pop(head["sandbox"], None)
-                if exited and not exited.done():
-                    exited.set_result(head["status"])
-                continue
-            future = self._open.pop(head["id"], None)
-            if future is None or future.done():
-                continue
-            if "error" in head:
-                future.set_exception(OSError(head["errno"], head["error"]))
-            else:
-                future.set_result(head["result"])
+
+    def _take(self, head: protocol.Head) -> None:
+        """One answer. Raises KeyError or TypeError for what is none."""
+        if head.get("event") == "exit":
+            if type(head["status"]) is not int:
+                raise TypeError("a status that is none")
+            exited = self._exits.pop(head["sandbox"], None)
+            if exited and not exited.done():
+                exited.set_result(head["status"])
+            return
+        error = OSError(head["errno"], head["error"]) if "error" in head else None
+        result = None if error else head["result"]
+        future = self._open.pop(head["id"], None)
+        if future is None or future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
 
     def ask(self, op: str, fds: list[int] | None = None, /, **arguments: Any) -> "asyncio.Future[Any]":
         """Send a request. The future raises OSError as the zygote met it; InfrastructureFailure if it is gone."""
@@ -213,14 +272,19 @@ class ZygoteClient:
         self._exits.clear()
 
 
-async def job(zygote: ZygoteClient, name: str, **arguments: Any) -> tuple[Any, bytes]:
-    """Run one of `jobs` in a fork of the zygote: its JSON result and its bytes."""
+async def job(
+    zygote: ZygoteClient, name: str, /, *, fds: Sequence[int] = (), **arguments: Any
+) -> tuple[Any, bytes]:
+    """Run one of `jobs` in a fork of the zygote: its JSON result and its bytes. fds: descriptors that it takes.
+
+    What it is told goes past the zygote, in whose memory it would stay, and so into that of later sandboxes.
+    """
     ours, theirs = socket.socketpair()
     with theirs:
-        asked = zygote.ask("job", [theirs.fileno()], job=name, arguments=arguments)
+        asked = zygote.ask("job", [theirs.fileno(), *fds])
     peer = Peer(ours, f"job {name}")
     try:
-        with peer_request(peer) as request:
+        with peer.open({"job": name}, json.dumps(arguments).encode()) as request:
             await asked
             head, body = await request.answer()
             return head["result"], body
@@ -228,10 +292,3 @@ async def job(zygote: ZygoteClient, name: str, **arguments: Any) -> tuple[Any, b
         raise InfrastructureFailure(f"job {name}: {error}") from None
     finally:
         peer.end("done")
-
-
-def peer_request(peer: Peer) -> Request:
-    """A request that was sent another way; its answer has the number 0."""
-    queue: asyncio.Queue[Answer | None] = asyncio.Queue()
-    peer._open[0] = queue
-    return Request(peer, 0, queue)

@@ -10,17 +10,20 @@ import io
 import os
 import resource
 import runpy
-import select
 import signal
 import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from envgym_sandboxes import syscalls
+from envgym_sandboxes.budget import Budget
+from envgym_sandboxes.capture import Capture, drain, pipe
+from envgym_sandboxes.deadlines import Since
+from envgym_sandboxes.tree import kill_all, live_processes, signal_all
 
 __all__ = [
     "Capture",
@@ -34,61 +37,7 @@ __all__ = [
     "signal_all",
 ]
 
-_CHUNK = 1 << 16
 _OOM_FIRST = "800"
-_PATIENCE_S = 1.0
-
-
-class Capture:
-    """Keeps the head and the tail of a byte stream, `limit` bytes in all, and counts what it dropped."""
-
-    def __init__(self, limit: int) -> None:
-        self._head_limit = limit // 2
-        self._tail_limit = limit - limit // 2
-        self._head = bytearray()
-        self._tail = bytearray()
-        self.lost = 0
-
-    def add(self, data: bytes) -> None:
-        """Take the next bytes of the stream."""
-        room = self._head_limit - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
-        self._tail += data
-        if len(self._tail) > 2 * self._tail_limit + _CHUNK:
-            self._trim()
-
-    def _trim(self) -> None:
-        extra = len(self._tail) - self._tail_limit
-        if extra > 0:
-            del self._tail[:extra]
-            self.lost += extra
-
-    def value(self) -> bytes:
-        """Head and tail; `lost` bytes are missing between them."""
-        self._trim()
-        return bytes(self._head + self._tail)
-
-
-def drain(fd: int, capture: Capture | None) -> bool:
-    """Read what is there from a non-blocking pipe; False at its end."""
-    while True:
-        try:
-            data = os.read(fd, _CHUNK)
-        except BlockingIOError:
-            return True
-        if not data:
-            return False
-        if capture is not None:
-            capture.add(data)
-
-
-def pipe() -> tuple[int, int]:
-    """A pipe whose reading end does not block."""
-    reading, writing = os.pipe2(os.O_CLOEXEC)
-    os.set_blocking(reading, False)
-    return reading, writing
 
 
 def input_file(content: bytes) -> int:
@@ -102,83 +51,50 @@ def input_file(content: bytes) -> int:
     return fd
 
 
-def live_processes(root: int) -> dict[int, int]:
-    """The living descendants of a process, pid -> parent's pid. Zombies are not alive."""
-    parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-                if fields[0] not in b"ZX":
-                    parents[int(name)] = int(fields[1])
-    found: dict[int, int] = {}
-    level = {root}
-    while level:
-        below = {pid: parent for pid, parent in parents.items() if parent in level and pid not in found}
-        found |= below
-        level = set(below)
-    found.pop(root, None)
-    return found
-
-
-def kill_all(choose: Callable[[], set[int]]) -> None:
-    """Kill what `choose` finds, again until it finds nothing new.
-
-    They are stopped first, so that a fork bomb cannot outrun the listing.
-    """
-    stopped: set[int] = set()
-    for _ in range(64):
-        new = choose() - stopped
-        if not new:
-            break
-        signal_all(new, signal.SIGSTOP)
-        stopped |= new
-    signal_all(stopped, signal.SIGKILL)
-    _wait_ended(stopped)
-
-
-def _wait_ended(pids: Iterable[int]) -> None:
-    """Wait for killed processes, so that nobody meets one that only has not noticed yet."""
-    deadline = time.monotonic() + _PATIENCE_S
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            fd = os.pidfd_open(pid)
-            select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
-            os.close(fd)
-
-
-def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to every process that is still there."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+Enter = Callable[[], None] | None
 
 
 class Command:
     """A process started for one request."""
 
-    def __init__(self, number: int, limit: int, deadline: float) -> None:
+    def __init__(
+        self, number: int, limit: int, deadline: float, since: Since, budget: Budget | None = None
+    ) -> None:
         self.number = number
         self.started = time.monotonic()
         self.deadline = deadline
         self.timed_out = False
+        self.out_of_cpu = False
+        self.since = since
+        self.budget = budget
         self.captures = (Capture(limit), Capture(limit))
         self.pipes: tuple[int, ...] = ()
         self.pid = 0
-        self.before: frozenset[int] = frozenset()
         self.usage: resource.struct_rusage | None = None
         self.warm = False
 
-    def start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], stdin: bytes, *, warm: bool) -> None:
-        """Start it. Raises OSError when there is no such program or directory."""
+    def start(
+        self,
+        argv: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str],
+        stdin: bytes,
+        *,
+        warm: bool,
+        enter: Enter = None,
+    ) -> None:
+        """Start it. Raises OSError when there is no such program or directory.
+
+        enter: what the new process does first.
+        """
         outputs = pipe(), pipe()
         source = input_file(stdin)
         try:
             if warm:
                 self.warm = True
-                self.pid = _fork_warm(argv, cwd, env, (source, outputs[0][1], outputs[1][1]))
+                self.pid = _fork_warm(argv, cwd, env, (source, outputs[0][1], outputs[1][1]), enter)
             else:
-                self.pid = _spawn(argv, cwd, env, (source, outputs[0][1], outputs[1][1]))
+                self.pid = _spawn(argv, cwd, env, (source, outputs[0][1], outputs[1][1]), enter)
         except BaseException:
             os.close(outputs[0][0])
             os.close(outputs[1][0])
@@ -194,7 +110,7 @@ class Command:
             drain(fd, capture)
 
 
-def _spawn(argv: Sequence[str], cwd: str, env: Mapping[str, str], stdio: tuple[int, int, int]) -> int:
+def _spawn(argv: Sequence[str], cwd: str, env: Mapping[str, str], stdio: tuple[int, int, int], enter: Enter) -> int:
     child = subprocess.Popen(
         list(argv),
         cwd=cwd,
@@ -203,9 +119,9 @@ def _spawn(argv: Sequence[str], cwd: str, env: Mapping[str, str], stdio: tuple[i
         stdout=stdio[1],
         stderr=stdio[2],
         start_new_session=True,
+        preexec_fn=enter,
     )
     child.returncode = 0  # reaped by the event loop with its resource usage, not by this object
-    kill_first(child.pid)
     return child.pid
 
 
@@ -215,12 +131,16 @@ def kill_first(pid: int) -> None:
         file.write(_OOM_FIRST)
 
 
-def _fork_warm(argv: Sequence[str], cwd: str, env: Mapping[str, str], stdio: tuple[int, int, int]) -> int:
+def _fork_warm(
+    argv: Sequence[str], cwd: str, env: Mapping[str, str], stdio: tuple[int, int, int], enter: Enter
+) -> int:
     pid = os.fork()
     if pid:
         return pid
     code = 1
     try:
+        if enter:
+            enter()
         _become_command(cwd, env, stdio)
         code = _run_python(list(argv))
     except BaseException:
@@ -239,7 +159,6 @@ def _become_command(cwd: str, env: Mapping[str, str], stdio: tuple[int, int, int
         os.dup2(fd, target)
     syscalls.close_fds({0, 1, 2})
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # else it could not read its own /proc files
-    kill_first(os.getpid())
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)

@@ -29,15 +29,16 @@ _BOOT = (
 )
 _PACKAGES = str(Path(__file__).resolve().parents[1])
 
-Described = tuple[str, dict[str, Any], str]
+Described = tuple[str, dict[str, Any], Callable[[], str]]
 
 
 class Processes:
-    """Zygotes by what they have imported. `describe` gives the backend's name, settings and advice."""
+    """Zygotes by what they have imported. `describe` gives the backend's name, settings, and who gives advice."""
 
-    def __init__(self, root: Path, confined: bool, describe: Callable[[], Described]) -> None:
+    def __init__(self, root: Path, describe: Callable[[], Described], *, confined: bool, grouped: bool) -> None:
         self._root = root
         self._confined = confined
+        self._grouped = grouped
         self._describe = describe
         self._zygotes: dict[tuple[str, ...], asyncio.Task[ZygoteClient]] = {}
         self._state: StateDirectory | None = None
@@ -65,7 +66,7 @@ class Processes:
     async def _start(self) -> ZygoteClient:
         if self.first is None:
             reap(self._root)
-            parents = sorted(set(controllers().values())) if self._confined else []
+            parents = sorted(set(controllers().values())) if self._grouped else []
             self._state = StateDirectory(self._root, parents)
         else:
             raise InfrastructureFailure("the first zygote is gone, and with it all layers; make a new backend")
@@ -91,7 +92,7 @@ class Processes:
             zygote.close()
             name, _settings, advice = self._describe()
             told = self.state.log.read_text(errors="replace")[-1000:]
-            raise SandboxUnavailable(f"the {name} backend cannot run here: {error}. {advice} {told}") from error
+            raise SandboxUnavailable(f"the {name} backend cannot run here: {error}. {advice()} {told}") from error
         return zygote
 
     async def close(self, cleared: Callable[[], Awaitable[bool]]) -> None:

@@ -2,99 +2,34 @@
 
 It holds a stack of frozen layers, one writable layer, and a connection to the init process above them. A snapshot
 ends init, turns the writable layer into a frozen one and starts another init above it; the shell goes on from its
-written state. How layers are made and inits are started is the `Engine`'s matter.
+written state. How layers are made and inits are started is the `engine.Engine`'s matter.
 """
 
 import asyncio
 import contextlib
-import os
+import math
 import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import replace
+from signal import SIGTERM
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
+from envgym.egress import EgressRecord
 from envgym.errors import EnvgymError, SandboxDied
-from envgym.sandbox import ExecResult, SandboxSnapshot, is_warm
-from envgym.task import World
-from envgym_sandboxes.channel import Peer, Request, ZygoteClient
-from envgym_sandboxes.transfer import Unpacker, pack
+from envgym.sandbox import ExecResult, ProcessStatus, Sandbox, SandboxSnapshot
+from envgym_sandboxes import exchange
+from envgym_sandboxes.children import Children, argv_head
+from envgym_sandboxes.engine import Engine, Frozen, Started
+from envgym_sandboxes.finishing import finish
+from envgym_sandboxes.forward import Forward
+from envgym_sandboxes.streams import Stream
+from envgym_sandboxes.way_out import WayOut
 
-__all__ = ["Engine", "Frozen", "LayeredSandbox", "Started"]
+__all__ = ["LayeredSandbox"]
 
-_GRACE_S = 20.0
-"""How long after a command's deadline its sandbox may still be silent before it counts as dead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frozen:
-    """A state that nothing can write to: layers above the world's base, lowest first, and the shell's state."""
-
-    world: World
-    chain: tuple[str, ...] = ()
-    shell: Mapping[str, str] | None = None
-    partial: bool = False
-
-
-@dataclass(slots=True)
-class Started:
-    """A running init: its writable layer, its connection, and the future of its end."""
-
-    upper: str
-    peer: Peer
-    ended: "asyncio.Future[int]"
-    zygote: ZygoteClient
-
-
-class Engine(Protocol):
-    """What a backend does for its sandboxes."""
-
-    name: str
-
-    async def start(self, sandbox: str, frozen: Frozen) -> Started:
-        """A running init in a frozen state."""
-        ...
-
-    async def stop(self, started: Started) -> None:
-        """End an init; nothing writes to its layer afterwards."""
-        ...
-
-    async def settle(self, started: Started) -> None:
-        """End an init that said its state, without waiting; its writable layer is a frozen one from then on."""
-        ...
-
-    async def freeze(self, frozen: Frozen, upper: str) -> tuple[str, ...]:
-        """The layers of a stopped sandbox with its writable one on top."""
-        ...
-
-    async def copy(self, upper: str) -> str:
-        """A frozen copy of a layer that is still written to."""
-        ...
-
-    async def digest(self, frozen: Frozen, upper: str | None) -> str:
-        """A digest of what is written above the world's base."""
-        ...
-
-    async def diff(self, frozen: Frozen, upper: str | None) -> dict[str, bytes | None]:
-        """What is written above the world's base."""
-        ...
-
-    async def hold(self, frozen: Frozen) -> SandboxSnapshot:
-        """A handle of a frozen state, with one reference."""
-        ...
-
-    async def adopt(self, frozen: Frozen) -> "LayeredSandbox":
-        """A running sandbox in a frozen state."""
-        ...
-
-    async def discard(self, sandbox: "LayeredSandbox", chain: tuple[str, ...], upper: str | None) -> None:
-        """Remove what a closed sandbox had."""
-        ...
-
-    def ran_out_of_memory(self, sandbox: str) -> bool:
-        """Whether the kernel killed for memory since the last call."""
-        ...
+_MOST_OUTPUT = 1 << 28
 
 
 class LayeredSandbox:
@@ -108,15 +43,24 @@ class LayeredSandbox:
         self._frozen = frozen
         self._started: Started | None = None
         self._starting: asyncio.Task[Started] | None = None
+        self._still: Started | None = None
+        self._settling: asyncio.Future[Any] | None = None
         self._ending: list[asyncio.Future[int]] = []
         self._touched = False
         self._closed = False
+        self._end: asyncio.Task[None] | None = None
+        self._ran = False
         self._dead: str | None = None
+        self._forking = 0
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._gate = asyncio.Lock()
         self._shell = asyncio.Lock()
+        self._writing = asyncio.Lock()  # a long write is many requests
+        self._children = Children()
+        self._forwards: set[Forward] = set()
+        self._way_out = WayOut(frozen.world, name)
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -124,17 +68,26 @@ class LayeredSandbox:
         """Start an init above the frozen layers, without waiting for it."""
         self._starting = asyncio.create_task(self._engine.start(self.id, self._frozen))
 
-    async def _live(self) -> Started:
+    def _check(self) -> None:
         if self._closed:
             raise SandboxDied(f"sandbox {self.id} is closed")
         if self._dead is not None:
             raise SandboxDied(f"sandbox {self.id} is gone: {self._dead}")
+
+    async def _live(self) -> Started:
+        self._check()
+        if self._started is None and self._starting is None:
+            self._resume()  # its forks may not all be there yet
         if self._starting is not None:
             starting = self._starting
             try:
                 self._started = await asyncio.shield(starting)
+                self._way_out.serve(self._started.peer.streams)  # before anything runs inside
+                self._ran = True
             except Exception as error:
                 self._dead = str(error)
+                if self._ran:  # it could not go on above what it wrote
+                    raise SandboxDied(f"sandbox {self.id} is gone: {error}") from error
                 raise
             finally:
                 if starting.done():
@@ -181,130 +134,207 @@ class LayeredSandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         timeout_s: float | None = None,
+        output_bytes: int | None = None,
     ) -> ExecResult:
         """See `envgym.sandbox.Shell.exec`."""
-        limit_s = self.world.resources.command_s if timeout_s is None else timeout_s
-        head: dict[str, Any] = {"timeout_s": limit_s, "limit": self.world.resources.output_bytes}
+        resources = self.world.resources
+        limit_s = resources.command_s if timeout_s is None else timeout_s
+        limit = resources.output_bytes if output_bytes is None else output_bytes
+        head: dict[str, Any] = {"timeout_s": limit_s, "limit": limit}
+        head |= {"cpu_s": resources.command_cpu_s, "cpus": resources.cpus}
         if limit_s <= 0:
             raise ValueError(f"timeout_s is {limit_s}; it must be positive")
+        if not 1 <= limit <= _MOST_OUTPUT:
+            raise ValueError(f"output_bytes is {limit}; it must be from 1 to {_MOST_OUTPUT}")
+        exchange.check_input(resources, len(stdin))
         if isinstance(command, str):
             text = _shell_text(command, env, cwd)
+            exchange.check_input(resources, len(text))
             async with self._shell, self._using() as started:
                 head |= {"op": "shell", "size": len(text)}
-                return await self._result(started, head, text + stdin, limit_s)
-        argv = [os.fspath(word) for word in command]
-        if not argv or any("\0" in word for word in argv):
-            raise ValueError(f"argv is {argv!r}; it must have a program and no NUL")
-        head |= {"op": "exec", "argv": argv, "cwd": cwd, "env": dict(env or {}), "warm": is_warm(argv)}
+                return await exchange.run(started.peer, head, text + stdin, out_of_memory=self._ran_out_of_memory)
+        head |= {"op": "exec"} | argv_head(command, env, cwd)
         async with self._using() as started:
-            return await self._result(started, head, stdin, limit_s)
+            return await exchange.run(started.peer, head, stdin, out_of_memory=self._ran_out_of_memory)
 
-    async def _result(self, started: Started, head: dict[str, Any], body: bytes, limit_s: float) -> ExecResult:
-        with started.peer.open(head, body) as request:
-            try:
-                async with asyncio.timeout(limit_s + _GRACE_S):
-                    answer, output = await request.answer()
-            except TimeoutError:
-                started.peer.end(f"silent for {_GRACE_S:g} s after a deadline of {limit_s:g} s")
-                raise started.peer.died() from None
-            except asyncio.CancelledError:
-                self._cancel(started, request)
-                raise
-        code = answer["code"]
-        out_of_memory = self._engine.ran_out_of_memory(self.id)
-        if out_of_memory and code == 137:  # how a shell reports a child killed by signal 9
-            code = -9
-        return ExecResult(
-            exit_code=code,
-            stdout=output[: answer["out"]],
-            stderr=output[answer["out"] :],
-            wall_s=answer["wall_s"],
-            timed_out=answer["timed_out"],
-            out_of_memory=out_of_memory,
-            lost_bytes=(answer["lost"][0], answer["lost"][1]),
-            cpu_s=answer.get("cpu_s"),
-            peak_bytes=answer.get("peak_bytes"),
-        )
+    def _ran_out_of_memory(self) -> bool:
+        return self._engine.ran_out_of_memory(self.id)
 
-    @staticmethod
-    def _cancel(started: Started, request: Request) -> None:
-        with contextlib.suppress(SandboxDied):
-            started.peer.send({"op": "cancel", "target": request.number})
+    # -- background processes ----------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> str:
+        """See `envgym.sandbox.Shell.start`."""
+        if isinstance(argv, str):
+            raise TypeError(f"start takes an argv, not the string {argv!r}; for a shell: ['bash', '-c', ...]")
+        exchange.check_input(self.world.resources, len(stdin))
+        head = argv_head(argv, env, cwd) | {"limit": self.world.resources.output_bytes}
+        async with self._using() as started:
+            return await self._children.start(started.peer, head, stdin)
+
+    async def poll(self, process: str, *, wait_s: float = 0.0) -> ProcessStatus:
+        """See `envgym.sandbox.Shell.poll`."""
+        if not 0 <= wait_s < math.inf:
+            raise ValueError(f"wait_s is {wait_s}; it must be a number of seconds, at least 0")
+        async with self._using() as started:
+            most = 2 * self.world.resources.output_bytes
+            return await self._children.poll(started.peer, process, wait_s=wait_s, most=most)
+
+    async def signal(self, process: str, number: int = SIGTERM) -> None:
+        """See `envgym.sandbox.Shell.signal`."""
+        async with self._using() as started:
+            await self._children.signal(started.peer, process, number)
+
+    # -- the network -------------------------------------------------------------------------------------------
+
+    def forward(self, port: int) -> Forward:
+        """See `envgym.sandbox.Sandbox.forward`."""
+        if self._engine.no_loopback and not self.world.network:
+            raise ValueError(
+                f"port {port} cannot be forwarded: nothing can listen there without network; "
+                "take World(network=True), which is the host's, or the 'namespace' backend"
+            )
+        return Forward(port, ready=self.started, dial=self._dial, live=self._forwards)
+
+    async def egress_log(self) -> tuple[EgressRecord, ...]:
+        """See `envgym.sandbox.Sandbox.egress_log`."""
+        return self._way_out.records()
+
+    @asynccontextmanager
+    async def _dial(self, port: int) -> AsyncIterator[Stream]:
+        async with self._using() as started:
+            stream = await started.peer.streams.open(port)
+        try:
+            yield stream
+        finally:
+            stream.reset()
 
     # -- files -------------------------------------------------------------------------------------------------
 
     async def read(self, path: str) -> bytes:
         """See `envgym.sandbox.Shell.read`."""
         async with self._using() as started:
-            return (await started.peer.ask({"op": "read", "path": path}))[1]
+            return await exchange.read(started.peer, self.world.resources, path)
 
     async def write(self, path: str, content: bytes) -> None:
         """See `envgym.sandbox.Shell.write`."""
-        async with self._using() as started:
-            await started.peer.ask({"op": "write", "path": path}, content)
+        async with self._writing, self._using() as started:
+            await exchange.write(started.peer, self.world.resources, path, content)
 
     async def put(self, source: str, target: str) -> None:
         """See `envgym.sandbox.Shell.put`."""
         async with self._using() as started:
-            for piece, body in pack(source):
-                await started.peer.ask({"op": "put", "target": target, "piece": piece}, body)
+            await exchange.put(started.peer, self.world.resources, source, target)
 
     async def get(self, source: str, target: str) -> None:
         """See `envgym.sandbox.Shell.get`."""
-        unpacker = Unpacker(target)
         async with self._using() as started:
-            with started.peer.open({"op": "get", "source": source}) as request:
-                while True:
-                    head, body = await request.answer()
-                    if not head["more"]:
-                        return
-                    unpacker.add(head["piece"], body)
+            await exchange.get(started.peer, self.world.resources, source, target)
 
     # -- states ------------------------------------------------------------------------------------------------
 
-    async def snapshot(self) -> SandboxSnapshot:
+    async def snapshot(self, *, durable: bool = False) -> SandboxSnapshot:
         """See `envgym.sandbox.Sandbox.snapshot`."""
-        async with self._gate:
-            frozen = await self._freeze()
-            self._resume()
-            return await self._engine.hold(frozen)
+        return await finish(self._snapshot(durable), self._engine.release)
 
-    async def fork(self) -> "LayeredSandbox":
-        """See `envgym.sandbox.Sandbox.fork`."""
+    async def _snapshot(self, durable: bool) -> SandboxSnapshot:
+        states = self._engine.states
         async with self._gate:
             frozen = await self._freeze()
+            await self._settled()
+            states.use(frozen.chain)
+            self._resume()
+        try:  # the sandbox goes on meanwhile
+            return await states.hold(frozen, durable=durable)
+        finally:
+            await states.unuse(frozen.chain)
+
+    async def fork(self) -> Sandbox:
+        """See `envgym.sandbox.Sandbox.fork`. Forks of one state start side by side."""
+        return await finish(self._fork(), lambda child: child.close())
+
+    async def _fork(self) -> Sandbox:
+        async with self._gate:
+            freezing = asyncio.ensure_future(self._freeze())
+            await asyncio.sleep(0)  # it has asked now: the place is made while it waits
+            place = None
             try:
-                return await self._engine.adopt(frozen)  # first, since its caller waits for it
+                place = self._engine.reserve(self.world)
             finally:
+                try:
+                    frozen = await freezing
+                except BaseException:
+                    if place is not None:
+                        place.remove()
+                    raise
+            self._engine.states.use(frozen.chain)
+            self._forking += 1
+        try:
+            child = await self._engine.adopt(frozen, place)  # first, since its caller waits for it
+            await self._settled(child)
+            return child
+        finally:
+            self._forking -= 1
+            if not self._forking:
                 self._resume()
+            await self._engine.states.unuse(frozen.chain)
+
+    async def _settled(self, child: Sandbox | None = None) -> None:
+        """Wait until the state is in a frozen layer. A child that began without it ends."""
+        try:
+            if self._settling is not None:
+                await self._settling
+        except BaseException as error:
+            self._dead = f"its layers could not be frozen: {error}"
+            if child is not None:
+                await child.close()
+            raise
+        finally:
+            self._settling = None
 
     def _resume(self) -> None:
-        if self._started is None and self._starting is None:
+        """End the init that stands still and start another one above what it wrote."""
+        if self._still is not None:
+            self._ending = [ended for ended in self._ending if not ended.done()] + [self._still.ended]
+            self._engine.end(self._still)
+            self._still = None
+        if self._started is None and self._starting is None and self._dead is None and not self._closed:
             self.begin()
+            self._engine.states.tidy(self._frozen)  # after whatever somebody waits for
 
     async def _freeze(self) -> Frozen:
         await self._idle.wait()
-        started = await self._live()
+        self._check()
         if not self._touched:
             return self._frozen
+        started = await self._live()
         try:
-            state, script = await started.peer.ask({"op": "freeze"})
+            stand = await exchange.freeze(started.peer)
+            if not stand.background:
+                await self._children.collect(started.peer, most=2 * self.world.resources.output_bytes)
         except SandboxDied:
             raise self._died(started) from None
-        shell = {"cwd": str(state["cwd"]), "layer": started.upper}
-        shell["script"] = script.decode("utf-8", "surrogateescape")
-        if state["background"]:
-            await started.peer.ask({"op": "pause"})
+        shell = {"cwd": stand.cwd, "layer": started.upper, "script": stand.script}
+        if stand.background:
             try:
-                layer = await self._engine.copy(started.upper)
+                await exchange.hold_still(started.peer, still=True)
+                await self._engine.bring(started)
+                layer = await self._engine.states.copy(self._frozen, started.upper)
             finally:
-                await started.peer.ask({"op": "resume"})
-            return Frozen(self.world, (*self._frozen.chain, layer), shell, partial=True)
-        self._started, self._touched = None, False
-        self._ending = [ended for ended in self._ending if not ended.done()] + [started.ended]
+                await exchange.hold_still(started.peer, still=False)
+            return replace(self._frozen, chain=(*self._frozen.chain, layer), shell=shell, partial=True)
+        await self._engine.bring(started)
+        self._started, self._still, self._touched = None, started, False
+        self._settling = self._engine.settle(started)
         try:
-            await self._engine.settle(started)
-            self._frozen = Frozen(self.world, await self._engine.freeze(self._frozen, started.upper), shell)
+            chain = await self._engine.states.freeze(self._frozen, started.upper)
+            self._frozen = replace(self._frozen, chain=chain, shell=shell, partial=False)
         except BaseException as error:
             self._dead = f"its layers could not be frozen: {error}"
             raise
@@ -313,31 +343,42 @@ class LayeredSandbox:
     async def digest(self) -> str:
         """See `envgym.sandbox.Sandbox.digest`."""
         async with self._using() as started:
-            return await self._engine.digest(self._frozen, started.upper)
+            await self._engine.bring(started)
+            return await self._engine.states.digest(self._frozen, started.upper)
 
-    async def diff(self) -> dict[str, bytes | None]:
+    async def diff(self, since: SandboxSnapshot | None = None) -> dict[str, bytes | None]:
         """See `envgym.sandbox.Sandbox.diff`."""
         async with self._using() as started:
-            return await self._engine.diff(self._frozen, started.upper)
+            await self._engine.bring(started)
+            return await self._engine.states.diff(self._frozen, started.upper, since)
 
     async def close(self) -> None:
-        """See `envgym.sandbox.Sandbox.close`."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._started is not None:
-            self._started.peer.end("closed")  # open calls fail now, so that the gate below is free soon
+        """See `envgym.sandbox.Sandbox.close`. Done to its end, once, whoever waits for it."""
+        if self._end is None:
+            self._closed = True
+            if self._started is not None:
+                self._started.peer.end("closed")  # open calls fail now, so that the gate below is free soon
+            self._end = asyncio.create_task(self._close())
+        await asyncio.shield(self._end)
+
+    async def _close(self) -> None:
+        for forward in [*self._forwards]:
+            await forward.close()
+        await self._way_out.close()
         async with self._gate:
             if self._starting is not None:
                 with contextlib.suppress(EnvgymError):
                     self._started = await self._starting
             upper = None
+            if self._still is not None:
+                still, self._still = self._still, None
+                await self._engine.stop(still)
             if self._started is not None:
                 upper = self._started.upper
                 await self._engine.stop(self._started)
             for ended in self._ending:
                 await ended
-            await self._engine.discard(self, self._frozen.chain, upper)
+            await self._engine.discard(self, self._frozen, upper)
 
     async def __aenter__(self) -> Self:
         return self

@@ -6,17 +6,25 @@ state (directory, variables, functions, aliases, options), which a fresh bash ca
 a fork, or when the shell had to be killed. Not part of the state: jobs, open descriptors, the directory stack.
 """
 
+import contextlib
 import os
 import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from envgym_sandboxes.command import Capture, drain, kill_first, move_high, pipe, signal_all
+from envgym_sandboxes.budget import Budget
+from envgym_sandboxes.command import Capture, drain, move_high, pipe, signal_all
+from envgym_sandboxes.deadlines import Since
+from envgym_sandboxes.tree import spent
 
-__all__ = ["Shell", "ShellState", "first_state"]
+__all__ = ["MOST_STATE", "Shell", "ShellState", "first_state"]
+
+MOST_STATE = 4 << 20
+"""The longest state that is kept, bytes: it goes through the owner's memory at every snapshot. A shell with more
+goes on from the last state that had less, when it is started anew."""
 
 # One line, so that bash counts a command's own lines from 1. Letters in braces are descriptors; the command itself
 # runs without them. The state goes into a file in memory, which wakes nobody, and is read only when it is needed.
@@ -58,8 +66,11 @@ def first_state(cwd: str, env: Mapping[str, str]) -> ShellState:
     return ShellState(cwd, "shopt -s expand_aliases\n" + exports)
 
 
-def _state(text: bytes) -> ShellState:
+def _state(text: bytes, before: ShellState) -> ShellState:
+    """What a shell wrote down. Without all of its parts (a command reached the file) it is what was before."""
     fields = text.split(b"\0")[:_STATE_FIELDS]
+    if len(fields) < _STATE_FIELDS:
+        return before
     shopt, variables, functions, rest, cwd = (item.decode("utf-8", "surrogateescape") for item in fields)
     kept = "\n".join(line for line in variables.split("\n") if not line.startswith("declare -- __envgym_"))
     # Functions before aliases: an alias would be expanded again in a function's body.
@@ -73,9 +84,13 @@ class Running:
     number: int
     deadline: float
     captures: tuple[Capture, Capture]
-    before: frozenset[int]
+    since: Since
+    budget: Budget | None = None
+    used_s: float = 0.0  # by the shell before this command
+    alone: bool = False  # no other command runs, so that what the sandbox holds is its own
     started: float = field(default_factory=time.monotonic)
     timed_out: bool = False
+    out_of_cpu: bool = False
 
 
 class Shell:
@@ -94,15 +109,19 @@ class Shell:
 
     @property
     def state(self) -> ShellState:
-        """The last state that the shell has completely written down."""
+        """The last state that the shell has completely written down, and that is not too long to be kept."""
         if self._written is not None:
             size = os.fstat(self._written).st_size
-            self._state = _state(os.pread(self._written, size, 0))
+            if size <= MOST_STATE:
+                self._state = _state(os.pread(self._written, size, 0), self._state)
             self._written = None
         return self._state
 
-    def start(self) -> None:
-        """Start bash in the last known state. Raises FileNotFoundError when there is none."""
+    def start(self, enter: Callable[[], None] | None = None) -> None:
+        """Start bash in the last known state. Raises FileNotFoundError when there is none.
+
+        enter: what the new process does first.
+        """
         status_r, status_w = pipe()
         out_r, out_w = pipe()
         err_r, err_w = pipe()
@@ -127,12 +146,12 @@ class Shell:
                 stderr=err_w,
                 pass_fds=tuple(theirs.values()),
                 start_new_session=True,
+                preexec_fn=enter,
             )
         finally:
             for fd in (out_w, err_w, theirs["s"], theirs["t"], theirs["r"]):
                 os.close(fd)
         child.returncode = 0  # the event loop reaps it
-        kill_first(child.pid)
         self.pid = child.pid
         self.settled = True
         self.fds = {"status": status_r, "out": out_r, "err": err_r, "trigger": trigger_w}
@@ -155,8 +174,18 @@ class Shell:
         self._pending.append(target)
         os.write(self.fds["trigger"], b"%d %d\n" % (bool(stdin), target))
 
+    def spent(self) -> float:
+        """Processor seconds of bash and the children it waited for; asked for by whoever may see /proc."""
+        if "stat" not in self.fds:
+            with contextlib.suppress(OSError):
+                self.fds["stat"] = os.open(f"/proc/{self.pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        return spent(self.fds["stat"]) if "stat" in self.fds else 0.0
+
     def read_status(self) -> int | None:
-        """Take what the shell said; its exit status once that is known, while the command counts as running."""
+        """Take what the shell said; its exit status once that is known, while the command counts as running.
+
+        Raises ValueError for what the driver never says: its descriptors are within reach of any command.
+        """
         try:
             data = os.read(self.fds["status"], 4096)
         except BlockingIOError:
@@ -165,7 +194,11 @@ class Shell:
         # "7\0" when a command ended, then "\0" when the state is written; the latter may come with the next status.
         for word in data.split(b"\0")[:-1]:
             if word:
+                if not word.isdigit() or len(word) > 3 or self.running is None or code is not None:
+                    raise ValueError(f"{word[:20]!r} is no status that was waited for")
                 code = int(word)
+            elif not self._pending:
+                raise ValueError("no state was waited for")
             else:
                 self._written = self._pending.pop(0)
                 self.settled = not self._pending

@@ -8,23 +8,38 @@ import contextlib
 import itertools
 import json
 import os
-import shutil
 import signal
+import stat
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["StateDirectory", "default_root", "reap"]
+from envgym_sandboxes.removal import remove_tree
+
+__all__ = ["StateDirectory", "default_root", "is_dead", "new_name", "reap", "runs_programs"]
 
 _COUNT = itertools.count()
 _PATIENCE_S = 2.0
 
 
-def default_root() -> Path:
-    """Where state lives: memory, private to this user."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    base = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(runtime or "/tmp")
-    return base / f"envgym-{os.getuid()}"
+def default_root(*, executable: bool = False) -> Path:
+    """Where state lives: memory, private to this user; not on a mount that forbids programs, where they must run.
+
+    Containers mount /dev/shm like that. Where nothing fits it is the first place that can be written to at all.
+    """
+    places = [
+        Path("/dev/shm"),
+        *(Path(os.environ[name]) for name in ("XDG_RUNTIME_DIR", "TMPDIR") if os.environ.get(name)),
+    ]
+    writable = [place for place in (*places, Path("/tmp")) if os.access(place, os.W_OK)] or [Path("/tmp")]
+    fitting = [place for place in writable if not executable or runs_programs(place)]
+    return (fitting or writable)[0] / f"envgym-{os.getuid()}"
+
+
+def runs_programs(place: Path) -> bool:
+    """Whether the mount that a path, or what there is above it, lies on lets programs be executed."""
+    while not place.exists():
+        place = place.parent
+    return not os.statvfs(place).f_flag & os.ST_NOEXEC
 
 
 def _start(pid: int) -> int | None:
@@ -41,15 +56,31 @@ def _pid_namespace() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
 
 
+def new_name() -> str:
+    """A name that says who made the thing that bears it, unique on this host since it was started."""
+    pid = os.getpid()
+    return f"{pid}-{_start(pid)}-{_pid_namespace()}-{next(_COUNT)}"
+
+
+def _check(root: Path) -> None:
+    """Raise PermissionError for a directory in which another user could have put what is believed here."""
+    link, info = root.lstat(), root.stat()
+    if info.st_uid != os.getuid() or link.st_uid not in (0, os.getuid()):
+        raise PermissionError(f"{root} belongs to another user; pass root= a directory of your own")
+    if info.st_mode & 0o022:
+        mode = stat.S_IMODE(info.st_mode)
+        raise PermissionError(
+            f"{root} can be written by others (mode {mode:o}); pass root= a directory of your own, or chmod go-w it"
+        )
+
+
 class StateDirectory:
     """One owner's directory under `root`."""
 
     def __init__(self, root: Path, cgroup_parents: list[str]) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if root.stat().st_uid != os.getuid():
-            raise PermissionError(f"{root} belongs to another user; pass root= a directory of your own")
-        pid = os.getpid()
-        self.name = f"{pid}-{_start(pid)}-{_pid_namespace()}-{next(_COUNT)}"
+        _check(root)
+        self.name = new_name()
         self.path = root / self.name
         self.path.mkdir(mode=0o700)
         (self.path / "owner.json").write_text(json.dumps({"cgroups": cgroup_parents}))
@@ -59,23 +90,11 @@ class StateDirectory:
 
     def remove(self) -> None:
         """Remove it with all it holds."""
-        _remove_tree(self.path)
+        remove_tree(self.path)
 
 
-def _remove_tree(path: Path) -> None:
-    def force(function: Callable[[str], object], name: str, _error: object) -> None:
-        with contextlib.suppress(OSError):
-            os.chmod(os.path.dirname(name), 0o700)
-            if os.path.isdir(name) and not os.path.islink(name):
-                os.chmod(name, 0o700)
-                shutil.rmtree(name, ignore_errors=True)
-            else:
-                function(name)
-
-    shutil.rmtree(path, onerror=force)
-
-
-def _is_dead(name: str) -> bool:
+def is_dead(name: str) -> bool:
+    """Whether `name` is one of `new_name`'s, of this pid namespace, and its process is gone."""
     parts = name.split("-")
     if len(parts) < 4 or not all(part.isdigit() for part in parts[:4]):
         return False
@@ -84,12 +103,13 @@ def _is_dead(name: str) -> bool:
 
 
 def reap(root: Path) -> list[str]:
-    """Remove what dead owners left under `root`; a line per thing removed."""
+    """Remove what dead owners left under `root`; a line per thing removed. Raises PermissionError."""
     removed: list[str] = []
     if not root.is_dir():
         return removed
+    _check(root)
     for path in sorted(root.iterdir()):
-        if not _is_dead(path.name):
+        if not is_dead(path.name):
             continue
         groups = [
             group
@@ -102,7 +122,7 @@ def reap(root: Path) -> list[str]:
         if any(group.exists() for group in groups):
             continue  # its record stays, for the next reaper
         removed += [f"cgroup {group}" for group in groups]
-        _remove_tree(path)
+        remove_tree(path)
         removed.append(f"directory {path}")
     return removed
 
@@ -119,11 +139,16 @@ def remove_cgroup(group: Path) -> bool:
     """Kill what is in a group and remove it; False while something in it is still dying.
 
     A process that was waited for may count for a moment longer, and version 1 tells nobody when it no longer does.
+    Version 2 kills all at once, so that none can fork itself away.
     """
     try:
-        for pid in (group / "cgroup.procs").read_text().split():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+        members = (group / "cgroup.procs").read_text().split()
+        if members and (group / "cgroup.kill").exists():
+            (group / "cgroup.kill").write_text("1")
+        else:
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
         group.rmdir()
     except FileNotFoundError:
         return True

@@ -4,9 +4,9 @@ Thin and literal: each raises OSError with the call's name. Policy (what is moun
 """
 
 import ctypes
+import errno
 import fcntl
 import os
-import platform
 import resource
 import signal
 import socket
@@ -21,14 +21,19 @@ __all__ = [
     "drop_capabilities",
     "loopback_up",
     "mount",
+    "mount_overlay",
+    "move_mount",
+    "open_inside",
+    "open_tree",
     "pivot_root",
     "prctl",
+    "set_namespace",
     "umount",
     "unshare",
     "write_id_maps",
 ]
 
-ARCH = platform.machine()
+ARCH = os.uname().machine
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PYTHON = ctypes.PyDLL(None, use_errno=True)  # keeps the GIL: the child of `clone` must own it
 
@@ -36,8 +41,11 @@ CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x02000000, 
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
-MS_BIND, MS_REC, MS_PRIVATE, MS_RELATIME, MS_NOATIME = 4096, 16384, 1 << 18, 1 << 21, 1024
+MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE, MS_RELATIME, MS_NOATIME = 4096, 8192, 16384, 1 << 18, 1 << 21, 1024
 MNT_DETACH = 2
+
+NO_CORE = (1, 1)
+"""RLIMIT_CORE without core dumps. With 0 a core_pattern that is a pipe is still run, as root and outside."""
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
@@ -49,6 +57,10 @@ _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000
+_SYS_OPEN_TREE, _SYS_MOVE_MOUNT, _SYS_FSOPEN, _SYS_FSCONFIG, _SYS_FSMOUNT = 428, 429, 430, 431, 432
+_OPEN_TREE_CLONE, _CLOEXEC, _MOVE_EMPTY_PATH = 1, 0o2000000, 4
+_SET_FLAG, _SET_STRING, _CREATE = 0, 1, 6
+_SYS_OPENAT2, _RESOLVE_NO_MAGICLINKS, _RESOLVE_IN_ROOT = 437, 0x02, 0x10
 _ST_RELATIME = 4096
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
@@ -69,19 +81,11 @@ def clone(flags: int) -> int:
     """Fork into new namespaces: 0 in the child, the child's pid in the parent.
 
     A raw clone, because `unshare(CLONE_NEWPID)` can be called only once per process. The caller must have no
-    other threads.
+    other threads: what Python does around a fork, most of it for threads, takes longer than the fork itself and is
+    left out. What modules registered for the child (a new seed for `random`) happens at its own forks.
     """
-    ctypes.pythonapi.PyOS_BeforeFork()
     arguments = [ctypes.c_long(value) for value in (_SYS_CLONE[ARCH], flags | signal.SIGCHLD, 0, 0, 0, 0)]
-    pid = int(_PYTHON.syscall(*arguments))
-    if pid == 0:
-        ctypes.pythonapi.PyOS_AfterFork_Child()
-        return 0
-    error = ctypes.get_errno()
-    ctypes.pythonapi.PyOS_AfterFork_Parent()
-    if pid < 0:
-        raise OSError(error, f"clone({flags:#x}): {os.strerror(error)}")
-    return pid
+    return _check(int(_PYTHON.syscall(*arguments)), f"clone({flags:#x})")
 
 
 def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -> None:
@@ -105,6 +109,61 @@ def bind(source: str, target: str, *, read_only: bool = False) -> None:
     have = os.statvfs(target).f_flag
     keep = have & (MS_NOEXEC | MS_NOATIME) | (MS_RELATIME if have & _ST_RELATIME else 0)
     mount("", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | keep)
+
+
+def _call(number: int, what: str, *arguments: object) -> int:
+    values = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    return _check(int(_LIBC.syscall(ctypes.c_long(number), *values)), what)
+
+
+def mount_overlay(lowers: list[str], upper: str, work: str, options: list[str], spare: str) -> int:
+    """An overlay that is mounted nowhere, without set-user-ids and devices, as a descriptor for `move_mount`.
+
+    lowers: topmost first. options: ``name`` or ``name=value``. spare: an empty directory, which kernels before 6.5
+    need: they take all layers in one string, for which only mount(2) has room.
+    """
+    context = _call(_SYS_FSOPEN, "fsopen(overlay)", b"overlay", 1)
+    try:
+        values = [("lowerdir+", lower) for lower in lowers] + [("upperdir", upper), ("workdir", work)]
+        values += [(name, value) for name, _, value in (option.partition("=") for option in options)]
+        for name, value in values:
+            command, text = (_SET_STRING, value.encode()) if value else (_SET_FLAG, None)
+            _call(_SYS_FSCONFIG, f"fsconfig({name}={value})", context, command, name.encode(), text, 0)
+        _call(_SYS_FSCONFIG, f"overlay of {lowers} + {upper}", context, _CREATE, None, None, 0)
+        return _call(_SYS_FSMOUNT, "fsmount(overlay)", context, 1, MS_NOSUID | MS_NODEV)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(context)
+    return mount_overlay_whole(lowers, upper, work, options, spare)
+
+
+def mount_overlay_whole(lowers: list[str], upper: str, work: str, options: list[str], spare: str) -> int:
+    """The same by mount(2), whose options must be shorter than a page."""
+    data = ",".join([f"lowerdir={':'.join(lowers)}", f"upperdir={upper}", f"workdir={work}", *options])
+    mount("envgym", spare, "overlay", MS_NOSUID | MS_NODEV, data)
+    try:
+        return open_tree(spare)
+    finally:
+        umount(spare)
+
+
+def open_tree(path: str) -> int:
+    """What is at a path of a mount, as a mount of its own that is mounted nowhere, for `move_mount`."""
+    flags = _OPEN_TREE_CLONE | _CLOEXEC
+    return _call(_SYS_OPEN_TREE, f"open_tree({path!r})", _AT_FDCWD, path.encode(), flags)
+
+
+def move_mount(fd: int, target: str) -> None:
+    """Mount what `mount_overlay` or `open_tree` made at `target`."""
+    what = f"move_mount({target!r})"
+    _call(_SYS_MOVE_MOUNT, what, fd, b"", _AT_FDCWD, target.encode(), _MOVE_EMPTY_PATH)
+
+
+def set_namespace(fd: int, kind: int) -> None:
+    """Enter the namespace that a descriptor of /proc/PID/ns/... stands for."""
+    _check(_LIBC.setns(ctypes.c_int(fd), ctypes.c_int(kind)), f"setns({kind:#x})")
 
 
 def umount(target: str) -> None:
@@ -148,12 +207,30 @@ def drop_capabilities() -> None:
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
+def hide_arguments(shown: str) -> None:
+    """Make this process's command line, which everybody may read, say `shown` and nothing of how it was started."""
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    start, end = int(fields[45]), int(fields[46])  # arg_start, arg_end
+    ctypes.memset(start, 0, end - start)
+    ctypes.memmove(start, shown.encode()[: end - start - 1], min(len(shown.encode()), end - start - 1))
+
+
 def loopback_up() -> None:
     """Bring up `lo` of this network namespace, so that a server and its client inside can talk."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("16sh14x", b"lo", 0)
         flags = struct.unpack("16sh14x", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))[1]
         fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+
+
+def open_inside(root: int, path: str) -> int:
+    """Open a directory below another as if that one were the root: no "..", no link leads out. Linux 5.6."""
+    how = struct.pack(
+        "QQQ", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS
+    )
+    arguments = (ctypes.c_int(root), os.fsencode(path), how, ctypes.c_size_t(len(how)))
+    return _check(int(_LIBC.syscall(ctypes.c_long(_SYS_OPENAT2), *arguments)), f"openat2({path!r})")
 
 
 def close_fds(keep: set[int]) -> None:

@@ -11,15 +11,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from envgym.egress import EgressRule
+from envgym.limits import Resources
 from envgym.task import Tree, World
+from envgym_sandboxes.images.store import Image, default_store
+from envgym_sandboxes.way_out import proxy_env
 
-__all__ = ["check_world", "default_env", "files_steps", "host_binds", "host_steps", "image_root", "rootfs_steps"]
+__all__ = [
+    "check_world", "default_env", "emptied", "files_steps", "host_binds", "host_programs", "host_steps", "image_of",
+    "refuse_bounds", "rootfs_steps", "writable_places",
+]  # fmt: skip
 
 Step = dict[str, Any]
 HOME = "/home/agent"
 ALIAS_TOP = "/mnt"
+IMAGE_PYTHON = ["python3", "-s"]
+"""What stands in for the warm interpreter in images: without the user's own packages, which agents write."""
 _PROGRAMS = ("usr", "opt", "nix", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _EMPTY = ("boot", "dev", "etc", "home", "media", "mnt", "proc", "root", "run", "srv", "sys", "var")
+_WRITABLE = ("/home", "/tmp", "/var")
 _SECRET = (
     *("NetworkManager", "docker", "environment", "gshadow", "gshadow-", "krb5.keytab", "kubernetes", "netrc"),
     *("pip.conf", "shadow", "shadow-", "ssh", "sudoers", "sudoers.d", "wireguard", "group", "passwd"),
@@ -52,11 +62,16 @@ def default_env(world: World, first: list[str]) -> dict[str, str]:
     search = ":".join([*first, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"])
     env = {"PATH": search, "HOME": HOME, "USER": "agent", "LOGNAME": "agent", "SHELL": "/bin/bash"}
     env |= {"LANG": "C.UTF-8", "TERM": "dumb", "TZ": "UTC", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-    return env | world.env
+    return env | proxy_env(world) | world.env
 
 
-def check_world(world: World) -> None:
-    """Raise ValueError for what no sandbox could be made of."""
+def check_world(world: World, backend: str, *, way_out: bool) -> None:
+    """Raise ValueError for what no sandbox of a backend could be made of. way_out: whether it keeps rules."""
+    for rule in world.egress:
+        EgressRule.parse(rule)
+    if world.egress and (world.network or not way_out):
+        other = "World.network, which is all of it" if world.network else f"the {backend} backend, which keeps none"
+        raise ValueError(f"World.egress has rules for the network, {world.egress}, and cannot go with {other}")
     for what, path in [("workdir", world.workdir), *(("files", path) for path in world.files)]:
         _check_path(what, path)
     for tree in world.trees:
@@ -68,30 +83,51 @@ def check_world(world: World) -> None:
             raise ValueError(f"World.env: {name!r} cannot be the name of a variable, or its value holds a NUL")
 
 
+def refuse_bounds(resources: Resources, backend: str, **unasked: object) -> None:
+    """Raise ValueError for a bound that a backend cannot keep. unasked: each one's value that asks for nothing."""
+    for name, value in unasked.items():
+        if (given := getattr(resources, name)) != value:
+            raise ValueError(
+                f"Resources.{name} is {given}; the {backend} backend cannot bound it here: leave it at {value}, "
+                "or use a backend that can (`envgym doctor` says which)"
+            )
+
+
 def _check_path(what: str, path: str) -> None:
     if not path.startswith("/") or "\0" in path or posixpath.normpath(path) != path:
         raise ValueError(f"World.{what}: {path!r} must be an absolute path without '.', '..' or doubled slashes")
 
 
-def image_root(world: World, images: Mapping[str, str]) -> str:
-    """The host directory of the world's image. Raises ValueError for a name that is not known."""
-    path = "/" if world.image == "host" else images.get(world.image, world.image)
-    if not path.startswith("/"):
-        known = ", ".join(sorted(images)) or "none"
-        raise ValueError(
-            f"World.image {world.image!r} is neither 'host', a path, nor a known name (known: {known})"
-        )
-    if not os.path.isdir(path):
-        raise ValueError(f"World.image {world.image!r}: {path} is not a directory")
-    return path
+def image_of(world: World, given: Mapping[str, str]) -> Image:
+    """The world's image: the host, a name that the backend was given, or one of this machine's images.
+
+    It may unpack a file, so call it in a thread. Raises ValueError for what is not known or damaged,
+    SandboxUnavailable for an image that has yet to be built here.
+    """
+    if world.image == "host":
+        return Image("host", "/")
+    try:
+        return default_store().resolve(given.get(world.image, world.image))
+    except ValueError as error:
+        known = f" (this backend was given: {', '.join(sorted(given))})" if given else ""
+        raise ValueError(f"World.image: {error}{known}") from error
 
 
 def host_binds() -> list[str]:
     """The host's directories that are shown read-only at their own path: programs, and this interpreter."""
+    return _programs(sys.base_prefix, ALIAS_TOP if python_alias() else sys.prefix)
+
+
+def host_programs() -> list[str]:
+    """The same where nothing can be shown elsewhere."""
+    return _programs(sys.base_prefix, sys.prefix)
+
+
+def _programs(*prefixes: str) -> list[str]:
     binds = [
         path for path in (f"/{name}" for name in _PROGRAMS) if os.path.isdir(path) and not os.path.islink(path)
     ]
-    for prefix in (sys.base_prefix, ALIAS_TOP if python_alias() else sys.prefix):
+    for prefix in prefixes:
         path = os.path.realpath(prefix)
         if not any(path == bind or path.startswith(bind + "/") for bind in binds):
             binds.append(path)
@@ -120,7 +156,8 @@ def host_steps(binds: list[str], network: bool) -> list[Step]:
 def rootfs_steps() -> list[Step]:
     """What any root file system needs to be one of ours."""
     steps: list[Step] = [{"do": "directory", "path": path, "own": False} for path in ("/proc", "/dev")]
-    steps.append({"do": "directory", "path": "/tmp", "mode": 0o1777, "own": False})
+    for path in ("/tmp", "/var/tmp"):
+        steps.append({"do": "directory", "path": path, "mode": 0o1777, "own": False})
     return [*steps, {"do": "directory", "path": HOME}]
 
 
@@ -136,6 +173,25 @@ def files_steps(world: World, binds: list[str]) -> list[Step]:
     for path, content in sorted(world.files.items()):
         steps.append({"do": "file", "path": path, "content": content, "mode": 0o644})
     return steps
+
+
+def emptied(world: World) -> World:
+    """A world without what is given with it, for bases whose trees and files come from elsewhere."""
+    return world.model_copy(update={"trees": (), "files": {}})
+
+
+def writable_places(world: World, binds: list[str]) -> list[str]:
+    """The highest places of a world that are its own and have nothing of the host's below them.
+
+    A world on the host has the usual ones and what is given with it; the names at its top are fixed. Of an image
+    everything is its own.
+    """
+    if world.image != "host" or world.workdir == "/":
+        return ["/"]
+    given = [HOME, world.workdir, *(tree.target for tree in world.trees), *world.files]
+    tops = {*_WRITABLE, *("/" + path.split("/")[1] for path in given)}
+    whole = {top for top in tops if not any(f"{bind}/".startswith(f"{top}/") for bind in binds)}
+    return sorted(whole | {path for path in given if "/" + path.split("/")[1] not in whole})
 
 
 def _covered(path: str, world: World) -> bool:

@@ -7,42 +7,32 @@ for preloaded modules are forks of it. It trusts its owner, sees no byte that a 
 """
 
 import gc
-import glob
 import importlib
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
-from envgym_sandboxes import init, jobs, protocol, root, syscalls
-from envgym_sandboxes.command import kill_all, live_processes
+from envgym_sandboxes import capsule, enclosure, init, jobs, landlock, masks, protocol, root, syscalls
+from envgym_sandboxes.layer_room import room_left
+from envgym_sandboxes.moved_python import move_python
+from envgym_sandboxes.removal import remove_tree
+from envgym_sandboxes.tree import collect, kill_all, live_processes, strays
 
 __all__ = ["main"]
 
 _TMPFS = syscalls.MS_NOSUID | syscalls.MS_NODEV
-_SPARES = 2  # a fork starts two: the child, and the parent above its frozen layer
-_LEAST = 1 << 20  # a full sandbox can still be looked at
-
-
-def _used(layer: str) -> int:
-    info = os.statvfs(layer)
-    return (info.f_blocks - info.f_bfree) * info.f_frsize
-
-
-def _force(function: Callable[[str], object], path: str, _error: object) -> None:
-    os.chmod(os.path.dirname(path), 0o700)
-    if os.path.isdir(path):
-        os.chmod(path, 0o700)
-        shutil.rmtree(path)
-    else:
-        function(path)
+_SPARES, _MOST_SPARES = 4, 64  # a fork starts two: the child, and the parent above its frozen layer
+_CALM_S = 30.0
+_EMPTY = "empty"
+_QUIET_MS = 2  # a start is over by then: what is prepared at once would take its processor
 
 
 def _enter(settings: dict[str, Any]) -> None:
@@ -57,40 +47,7 @@ def _enter(settings: dict[str, Any]) -> None:
     syscalls.mount("", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
     syscalls.mount("envgym", settings["state"], "tmpfs", _TMPFS, "mode=0755")
     os.chdir(settings["state"])
-    os.mkdir("root")
-    os.mkdir("dev")
-    syscalls.mount("envgym", "dev", "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, "mode=0755,size=64k")
-    root.make_devices("dev")
-    syscalls.mount("", "dev", "", syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY)
-
-
-def _move_python(alias: str, top: str) -> None:
-    """Show this interpreter's virtual environment at `alias`, read-only, and import from there from now on.
-
-    `top` is an empty place in this mount namespace only. Scripts whose first line names the old place are copied.
-    """
-    old = sys.prefix
-    syscalls.mount("envgym", top, "tmpfs", _TMPFS, "mode=0755")
-    scripts = f"{top}/scripts"
-    for path in (alias, scripts):
-        os.mkdir(path)
-    for entry in os.scandir(f"{old}/bin"):
-        if entry.is_file(follow_symlinks=False) and entry.stat().st_size < _LEAST:
-            with open(entry.path, "rb") as file:
-                content = file.read()
-            if content.startswith(b"#!" + old.encode()):
-                with open(f"{scripts}/{entry.name}", "wb") as file:
-                    file.write(content.replace(old.encode(), alias.encode(), 1))
-                os.chmod(f"{scripts}/{entry.name}", 0o755)
-    syscalls.bind(old, alias, read_only=True)
-    with open(f"{top}/empty", "w"):
-        pass
-    for path in glob.glob(f"{alias}/lib/python*/site-packages/*envgym*.pth"):
-        syscalls.bind(f"{top}/empty", path)  # programs inside must not begin by importing this project
-    sys.path[:] = [alias + path[len(old) :] if path.startswith(old) else path for path in sys.path]
-    sys.prefix = sys.exec_prefix = alias
-    sys.executable = f"{alias}/bin/{os.path.basename(sys.executable)}"
-    sys.path_importer_cache.clear()
+    os.mkdir(_EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +61,17 @@ class Spare:
 class Zygote:
     """Serves one owner's requests until the owner ends."""
 
-    def __init__(self, control: socket.socket, settings: dict[str, Any], owner: int) -> None:
+    def __init__(self, control: socket.socket, settings: dict[str, Any], owner: int, furnished: int) -> None:
         self.control = control
         self.settings = settings
         self.owner = owner
+        self.furnished = furnished
         self.children: dict[int, str] = {}
+        self.helpers: set[int] = set()
         self.spares: list[Spare] = []
+        self.inside: dict[str, Spare] = {}
+        self.wanted = _SPARES
+        self.missed = 0.0
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def say(self, head: protocol.Head) -> None:
@@ -118,15 +80,16 @@ class Zygote:
 
     def serve(self) -> None:
         """Answer until end of file on the control socket or the owner's end."""
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)  # what an init leaves is ours to end
         signal.set_wakeup_fd(self.wake_w)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         poller = select.poll()
         for fd in (self.control.fileno(), self.owner, self.wake_r):
             poller.register(fd, select.POLLIN)
         while True:
-            wanting = self.settings["confined"] and len(self.spares) < _SPARES
-            ready = {fd for fd, _event in poller.poll(0 if wanting else None)}
-            if not ready:  # nothing to do: the time to prepare
+            wanting = self.settings.get("spares", self.settings["confined"]) and len(self.spares) < self.wanted
+            ready = {fd for fd, _event in poller.poll(_QUIET_MS if wanting else None)}
+            if not ready:  # nobody waits for anything: the time to prepare
                 self.spares.append(self.make_spare(network=False))
                 continue
             if self.wake_r in ready:
@@ -143,17 +106,18 @@ class Zygote:
 
     def reap(self) -> None:
         """Collect ended children; tell the owner of ended sandboxes. All their processes are gone by then."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self.spares = [spare for spare in self.spares if spare.pid != pid]
-            name = self.children.pop(pid, None)
-            if name is not None:
+        ended = collect()
+        known = {*self.children, *self.helpers}
+        if not self.settings["confined"] and any(status for pid, status in ended.items() if pid in known):
+            # It was killed; what it left is now below this process. All the dead first: there may be many.
+            kill_all(lambda: strays(os.getpid(), known - ended.keys()))
+            ended |= collect()
+        for pid, status in ended.items():
+            self.helpers.discard(pid)
+            if name := self.children.pop(pid, None):
                 self.say({"event": "exit", "sandbox": name, "status": os.waitstatus_to_exitcode(status)})
+        self.spares = [spare for spare in self.spares if spare.pid not in ended]
+        self.inside = {name: spare for name, spare in self.inside.items() if spare.pid not in ended}
 
     def answer(self, head: protocol.Head, fds: list[int]) -> None:
         """Carry out one request; a failure is an answer too."""
@@ -168,24 +132,18 @@ class Zygote:
         self.say(reply)
 
     def do_layer(self, head: protocol.Head, _fds: list[int]) -> None:
-        """Make a writable layer of at most `size` bytes together with the layers it continues.
+        """Make a writable layer of at most `size` bytes and `inodes`, together with the layers it continues.
 
         It is a tmpfs of its own, which bounds it and makes its removal one call.
         """
         name = head["name"]
         os.mkdir(name)
         if self.settings["confined"]:
-            used = sum(_used(layer) for layer in head["after"])
-            size = max(_LEAST, head["size"] - used)
-            syscalls.mount("envgym", name, "tmpfs", _TMPFS, f"mode=0755,size={size}")
+            options = room_left(head["size"], head.get("inodes"), head["after"])
+            syscalls.mount("envgym", name, "tmpfs", _TMPFS, options)
         for part in ("u", "w", "f"):
             os.mkdir(f"{name}/{part}", 0o755)
             os.chown(f"{name}/{part}", self.settings["uid"], self.settings["gid"])
-
-    def do_bind(self, head: protocol.Head, _fds: list[int]) -> None:
-        """Prepare a directory of the host to be shown read-only."""
-        os.mkdir(head["name"])
-        syscalls.bind(head["path"], head["name"], read_only=True)
 
     def do_drop(self, head: protocol.Head, _fds: list[int]) -> None:
         """Remove layers."""
@@ -194,17 +152,17 @@ class Zygote:
                 syscalls.umount(name)
                 os.rmdir(name)
             else:
-                shutil.rmtree(name, onerror=_force)
+                remove_tree(name)
 
     def do_zygote(self, head: protocol.Head, fds: list[int]) -> int:
         """Fork a zygote that imports modules once for all its sandboxes."""
-        pid = os.fork()
-        if pid:
+        if pid := os.fork():
+            self.helpers.add(pid)
             return pid
         self._leave(keep=set(fds))
         syscalls.die_with_parent()
         control = socket.socket(fileno=fds[0])
-        child = Zygote(control, self.settings, self.owner)
+        child = Zygote(control, self.settings, self.owner, self.furnished)
         try:
             for module in head["preload"]:
                 importlib.import_module(module)
@@ -214,54 +172,117 @@ class Zygote:
             os._exit(1)
         _serve(child)
 
-    def do_job(self, head: protocol.Head, fds: list[int]) -> None:
-        """Run a function of `jobs` in a fork; its answer goes to the descriptor that came with the request."""
-        if os.fork():
+    def do_job(self, _head: protocol.Head, fds: list[int]) -> None:
+        """Run a function of `jobs` in a fork: which, and its answer, go over the descriptor that came along."""
+        if pid := os.fork():
+            self.helpers.add(pid)
             return
         self._leave(keep=set(fds))
         syscalls.die_with_parent()
-        _run_job(head, socket.socket(fileno=fds[0]))
+        try:
+            jobs.answer(socket.socket(fileno=fds[0]), fds[1:])
+        finally:
+            os._exit(0)
 
     def do_start(self, head: protocol.Head, fds: list[int]) -> int:
         """Start the first process of a sandbox."""
         spec = head["spec"]
         if head["fresh"]:
-            self.do_layer({"name": spec["upper"], "size": head["size"], "after": head["after"]}, [])
-        if self.settings["confined"]:
-            spare = self.spares.pop(0) if self.spares and not spec["network"] else self.make_spare(spec["network"])
+            self.do_layer({"name": spec["upper"], **head["room"]}, [])
+        if self.settings.get("containers"):
+            pid = self.begin_inside(spec, fds)
+        elif self.settings["confined"]:
+            spare = self.make_spare(network=True) if spec["network"] else self.take_spare()
             pid = spare.pid
             with spare.sock:
-                socket.send_fds(spare.sock, [protocol.encode(spec)], fds[:1])
+                self.hand_over(spare, spec, fds[0])
         else:
             pid = os.fork()
             if pid == 0:
                 self._leave(keep=set(fds))
-                _run_init(spec, fds[0], init.stay)
+                _run_init(spec, fds[0], enclosure.enclose if "domain" in spec else root.stay, spec)
         self.children[pid] = head["sandbox"]
         return pid
+
+    def hand_over(self, spare: "Spare", spec: dict[str, Any], peer: int) -> None:
+        """Give a spare what it needs to become an init: its spec, stream, root and groups."""
+        given = [peer]
+        try:
+            given.append(root.overlay(spec, _EMPTY))
+            given += root.group_files(spec["cgroups"])
+            given += root.meter_files(spec["meters"])
+            socket.send_fds(spare.sock, [protocol.encode(spec)], given)
+        finally:
+            for fd in given[1:]:
+                os.close(fd)
+
+    def take_spare(self) -> "Spare":
+        """A spare; one that is made now costs its taker most of a start. Who wants many at once soon does again."""
+        now = time.monotonic()
+        if self.spares:
+            if now > self.missed + _CALM_S:
+                self.wanted, self.missed = max(_SPARES, self.wanted // 2), now
+            return self.spares.pop(0)
+        self.wanted, self.missed = min(_MOST_SPARES, self.wanted + 1), now
+        return self.make_spare(network=False)
+
+    def do_ready(self, head: protocol.Head, fds: list[int]) -> None:
+        """Have an init wait in a container. fds: the container's pid, mount and network namespaces."""
+        if head["container"] not in self.inside:
+            self.inside[head["container"]] = self.make_spare_inside(fds, head["cgroups"])
+
+    def begin_inside(self, spec: dict[str, Any], fds: list[int]) -> int:
+        """Start an init in a container. fds: its stream, then as of `do_ready`."""
+        spare = self.inside.pop(spec["container"], None) or self.make_spare_inside(fds[1:], spec["cgroups"])
+        with spare.sock:
+            self.hand_over(spare, spec | {"cgroups": []}, fds[0])  # which it joined when it was made
+        return spare.pid
+
+    def make_spare_inside(self, fds: list[int], groups: list[str]) -> "Spare":
+        """A process in a container, with namespaces of its own there, that waits for its spec."""
+        processes, *namespaces = fds
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        joins = root.group_files(groups)
+        here = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+
+        def run(error: OSError | None) -> NoReturn:
+            self._leave(keep={theirs.fileno(), *namespaces, *joins})
+            prepare = partial(_fail, error) if error else partial(capsule.prepare, namespaces, joins)
+            _wait_for_spec(theirs, prepare, capsule.confine)
+
+        try:
+            return Spare(capsule.begin(processes, here, run), ours)
+        finally:
+            for fd in (here, *joins):
+                os.close(fd)
+            theirs.close()
 
     def make_spare(self, network: bool) -> "Spare":
         """A process in namespaces of its own that waits for its spec: most of a start's time, spent beforehand."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = syscalls.clone(root.EARLY_NAMESPACES | (0 if network else syscalls.CLONE_NEWNET))
+        pid = syscalls.clone(root.EARLY_NAMESPACES)
         if pid == 0:
-            _wait_for_spec(theirs, network)
+            kind = {"privileged": self.settings["privileged"], "network": network}
+            prepare = partial(root.prepare, {theirs.fileno()}, self.furnished, **kind)
+            _wait_for_spec(theirs, prepare, root.confine)
         theirs.close()
         return Spare(pid, ours)
 
-    def do_settle(self, head: protocol.Head, _fds: list[int]) -> None:
-        """End a sandbox whose init promised to do nothing more, and make its upper directory a frozen one.
+    def do_settle(self, head: protocol.Head, _fds: list[int]) -> int:
+        """Make the upper directory of a sandbox that stands still, and never goes on, a frozen one; its bytes.
 
-        Nothing of it runs any more once it is killed; that its mounts are gone takes milliseconds longer. So its
-        files move to a directory that no overlay has as its upper: the kernel would warn of one that is.
+        It is ended later, when nobody waits. Its files move to a directory that no overlay has as its upper: the
+        kernel would warn of one that is.
         """
-        self.do_kill(head, [])
         name = head["sandbox"]
         info = os.stat(f"{name}/u")
         for entry in os.listdir(f"{name}/u"):
             os.rename(f"{name}/u/{entry}", f"{name}/f/{entry}")
         os.chown(f"{name}/f", info.st_uid, info.st_gid)
         os.chmod(f"{name}/f", info.st_mode & 0o7777)
+        os.utime(f"{name}/f", ns=(info.st_atime_ns, info.st_mtime_ns))
+        room = os.statvfs(name)
+        return (room.f_blocks - room.f_bfree) * room.f_frsize if self.settings["confined"] else 0
 
     def do_kill(self, head: protocol.Head, _fds: list[int]) -> bool:
         """End a sandbox. Safe against pid reuse: only this process can reap its children."""
@@ -275,44 +296,47 @@ class Zygote:
         """Kill an init and all below it. In a pid namespace the kernel does the latter."""
         if not self.settings["confined"]:
             kill_all(lambda: set(live_processes(pid)))
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGTERM if self.settings.get("containers") else signal.SIGKILL)
 
     def _leave(self, keep: set[int]) -> None:
         """In a fork: let go of what belongs to the parent."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(1, 2)
-        syscalls.close_fds(keep | {0, 1, 2, self.owner})
+        syscalls.close_fds(keep | {0, 1, 2, self.owner, self.furnished})
 
 
-def _run_job(head: protocol.Head, sock: socket.socket) -> NoReturn:
-    try:
-        result, body = jobs.run(head["job"], head["arguments"])
-        sock.sendall(protocol.encode({"id": 0, "result": result}, body))
-    except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-        sock.sendall(protocol.encode({"id": 0, "error": text, "errno": getattr(error, "errno", 0) or 5}))
-    os._exit(0)
-
-
-def _wait_for_spec(sock: socket.socket, network: bool) -> NoReturn:
-    """A spare's whole life."""
+def _wait_for_spec(sock: socket.socket, prepare: Callable[[], None], confine: Callable[..., None]) -> NoReturn:
+    """A spare's whole life. What fails before there is anybody to tell is told then."""
+    failure: OSError | None = None
     try:
         signal.set_wakeup_fd(-1)
         os.dup2(1, 2)
-        root.prepare({sock.fileno()}, network)
+        prepare()
+        init.rehearse()
+    except OSError as error:
+        failure = error
+    try:
         spec, _body, fds = protocol.receive(sock)
         sock.close()
     except BaseException:
-        os._exit(70)  # the owner sees its stream end
-    _run_init(spec, fds[0], root.confine)
+        os._exit(70)
+    if failure is not None:
+        _run_init(spec, fds[0], _fail, failure)
+    groups, counters = fds[2 : 2 + len(spec["cgroups"])], fds[2 + len(spec["cgroups"]) :]
+    spec["meters"] = dict(zip(spec["meters"], counters, strict=True))
+    _run_init(spec, fds[0], confine, spec, fds[1], groups)
 
 
-def _run_init(spec: dict[str, Any], fd: int, enter: Callable[[dict[str, Any]], None]) -> NoReturn:
+def _fail(error: OSError) -> NoReturn:
+    raise error
+
+
+def _run_init(spec: dict[str, Any], fd: int, enter: Callable[..., None], *given: Any) -> NoReturn:
     """An init's whole life; it never returns into the zygote's stack."""
     sock = socket.socket(fileno=fd)
     try:
-        enter(spec)
+        enter(*given)
         init.serve(sock, spec)
     except BaseException as error:
         try:
@@ -339,24 +363,34 @@ def _serve(zygote: Zygote) -> NoReturn:
         os._exit(0)
 
 
+def _forget_ignored() -> None:
+    """Signals that the owner ignores (`nohup` does so) are not ignored by all that runs inside."""
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # as Python itself begins
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def main() -> None:
     """Entry point: a control socket at descriptor 0, settings as JSON in argv."""
     settings = json.loads(sys.argv[1])
+    _forget_ignored()
+    syscalls.hide_arguments("envgym")
     control = socket.socket(fileno=os.dup(0))
-    os.set_inheritable(control.fileno(), False)
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1):  # errors go to the owner's log, but nothing of a fork does
         os.dup2(null, fd)
     os.setsid()
     owner = os.pidfd_open(settings["owner"])
-    zygote = Zygote(control, settings, owner)
+    zygote = Zygote(control, settings, owner, owner)
     try:
         if settings["confined"]:
             _enter(settings)
             if settings["alias"]:
-                _move_python(settings["alias"], settings["alias_top"])
+                move_python(settings["alias"], settings["alias_top"])
+            zygote.furnished = root.furnished("furnished", settings["binds"], settings["privileged"])
+            for ask in (landlock.abi, masks.there):  # once: the forks remember
+                ask()
         else:
-            syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)  # what an init leaves is ours to end
             os.chdir(settings["state"])
     except OSError as error:
         zygote.say({"id": 0, "error": str(error), "errno": error.errno})

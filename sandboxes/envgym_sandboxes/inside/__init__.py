@@ -1,0 +1,1 @@
+"""Programs that run inside a sandbox, in whatever Python there is; they need nothing but the standard library."""
