@@ -1,0 +1,299 @@
+"""More than its share: memory of every kind, disk, files, output, arguments, time."""
+
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
+from envgym.errors import SandboxDied
+
+pytestmark = pytest.mark.timeout(90)
+
+MEBIBYTE = 1 << 20
+ALLOWED = 256 * MEBIBYTE
+
+
+def grown(before: int) -> int:
+    """How many bytes more of this machine's memory are in use than `before`."""
+    return in_use() - before
+
+
+def in_use() -> int:
+    told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return (int(told["MemTotal"].split()[0]) - int(told["MemAvailable"].split()[0])) << 10
+
+
+MALLOC = """
+kept = []
+while True:
+    kept.append(bytearray(b"x") * (8 << 20))
+"""
+
+
+def test_a_memory_bomb_ends_itself_and_nothing_else(cell):
+    prisoner = cell.create()
+    prisoner.run("sleep 60 & echo started")
+    result = prisoner.python(MALLOC, timeout_s=20)
+    assert result.exit_code not in (0, None), result
+    assert b"MemoryError" in result.stderr or result.out_of_memory
+    assert prisoner.run("echo alive").stdout == b"alive\n"
+
+
+FILES_IN_MEMORY = {
+    "memfd": "fd = os.memfd_create('m')\nwhile True: os.write(fd, bytes(1 << 20))",
+    "shared": "import mmap\nkept = [mmap.mmap(-1, 1 << 20) for _ in range(4000)]\nfor one in kept: one.write(b'x' * (1 << 20))",
+    "tmp": "fd = os.open(tempfile.gettempdir() + '/big', os.O_CREAT | os.O_WRONLY)\nwhile True: os.write(fd, bytes(1 << 20))",
+    "posix shared": "fd = os.open('/dev/shm/big', os.O_CREAT | os.O_WRONLY)\nwhile True: os.write(fd, bytes(1 << 20))",
+    "secret": "fd = call(447, 0)\nos.ftruncate(fd, 1 << 30)\nimport mmap\nm = mmap.mmap(fd, 1 << 30)\nfor at in range(0, 1 << 30, 4096): m[at] = 1",
+    "system v": "while True:\n    key = call(29, 0, 64 << 20, 0o1600)\n    libc.shmat.restype = ctypes.c_void_p\n"
+    "    libc.memset(ctypes.c_void_p(libc.shmat(int(key), None, 0)), 1, 64 << 20)",
+    "pages of a stack": "import threading\nthreading.stack_size(32 << 20)\ndef deep():\n    libc.memset(libc.alloca(30 << 20), 1, 30 << 20)\n"
+    "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (resource.getrlimit(resource.RLIMIT_STACK)[1],) * 2)\n"
+    "os.execv(sys.executable, [sys.executable, '-c', 'import sys; sys.setrecursionlimit(10**9)\\ndef f(x): f([x])\\nf(0)'])",
+}
+
+
+@pytest.mark.parametrize("kind", FILES_IN_MEMORY)
+def test_memory_behind_files_counts_as_memory_or_disk(cell, kind):
+    before = in_use()
+    prisoner = cell.create()
+    result = prisoner.python(FILES_IN_MEMORY[kind], timeout_s=20)
+    assert not result.ok
+    assert grown(before) < ALLOWED + 256 * MEBIBYTE
+    with contextlib.suppress(SandboxDied):
+        prisoner.run("rm -f /tmp/big /dev/shm/big $TMPDIR/big")
+        assert prisoner.run("echo alive").stdout == b"alive\n"
+    cell.may_end()
+
+
+BUFFERS = {
+    "pipes": "def fill():\n    reading, writing = os.pipe()\n    os.set_blocking(writing, False)\n"
+    "    try:\n        __import__('fcntl').fcntl(writing, 1031, 1 << 20)\n    except OSError:\n        pass\n"
+    "    while True:\n        os.write(writing, bytes(65536))\n",
+    "unix sockets": "import socket\ndef fill():\n    a, b = socket.socketpair()\n    kept.extend((a, b))\n    a.setblocking(False)\n"
+    "    b.setblocking(False)\n    a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)\n    while True:\n        a.send(bytes(65536))\n",
+    "udp": "import socket\ndef fill():\n    a, b = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))\n    kept.extend((a, b))\n"
+    "    b.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)\n    b.bind(('127.0.0.1', 0))\n    a.setblocking(False)\n"
+    "    for _ in range(40):\n        a.sendto(bytes(60000), b.getsockname())\n    raise OSError(11, 'full')\n",
+    "tcp": "import socket\nlistener = None\ndef fill():\n    global listener\n    listener = listener or socket.create_server(('127.0.0.1', 0))\n"
+    "    a = socket.socket()\n    kept.append(a)\n    a.connect(listener.getsockname())\n    kept.append(listener.accept()[0])\n    a.setblocking(False)\n"
+    "    while True:\n        a.send(bytes(1 << 20))\n",
+    "netlink": "import socket\ndef fill():\n    a = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 2)\n    b = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 2)\n"
+    "    kept.extend((a, b))\n    b.bind((0, 0))\n    b.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)\n    a.setblocking(False)\n"
+    "    while True:\n        a.sendto(bytes(65536), (b.getsockname()[0], 0))\n",
+    "descriptors in flight": "import array, socket\ndef fill():\n    a, b = socket.socketpair()\n    kept.extend((a, b))\n    a.setblocking(False)\n"
+    "    while True:\n        a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [a.fileno()] * 250))])\n",
+}
+FILL = """
+kept = []
+{fill}
+filled = 0
+for _ in range(40):
+    if os.fork() == 0:
+        break
+for _ in range(2000):
+    try:
+        fill()
+    except BlockingIOError:
+        filled += 1
+    except OSError as error:
+        if error.errno != 11:
+            break
+        filled += 1
+__import__("time").sleep(0.5)
+"""
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_memory_in_buffers_of_the_kernel_is_bounded_too(cell, kind):
+    """Forty processes with two thousand buffers each: many gigabytes, if nothing counts them."""
+    most = in_use()
+    prisoner = cell.create()
+    program = "import os, sys\n" + FILL.format(fill=BUFFERS[kind])
+    ending = prisoner.begin("exec", ["python3", "-c", program], timeout_s=3)
+    begin = most
+    while not ending.done():
+        most = max(most, in_use())
+        if most - begin > 3 << 30:  # it would take the machine with it
+            break
+        time.sleep(0.02)
+    prisoner.close()
+    time.sleep(0.2)
+    held = most - in_use()  # what went away with it: others use this machine too
+    assert held < 1 << 30, f"{held >> 20} MiB of the host's memory"
+
+
+def test_a_full_disk_is_the_sandboxs_own_and_can_be_emptied(cell):
+    prisoner = cell.create()
+    before = in_use()
+    result = prisoner.run("cat /dev/zero > $TMPDIR/fill || cat /dev/zero > fill; ls", timeout_s=20)
+    assert grown(before) < ALLOWED
+    assert result.stderr, "it is told that there is no more room"
+    with contextlib.suppress(OSError):
+        prisoner.call("write", "file", b"x" * 100_000)
+    assert prisoner.run("rm -f fill $TMPDIR/fill /tmp/fill; echo one > file && cat file").stdout == b"one\n"
+    with prisoner.fork() as fork:
+        assert fork.run("cat file").stdout == b"one\n"
+
+
+INODES = """
+count = 0
+try:
+    for directory in range(400):
+        os.mkdir(f"d{directory}")
+        for number in range(1000):
+            os.close(os.open(f"d{directory}/{number}", os.O_CREAT))
+            count += 1
+except OSError:
+    pass
+print("made:", count)
+"""
+
+
+def test_files_without_end_are_bounded_in_number(cell):
+    prisoner = (
+        cell.create(resources=cell.world.resources.model_copy(update={"inodes": 5000}))
+        if cell.stacks
+        else cell.create()
+    )
+    if cell.stacks:
+        assert int(prisoner.told(INODES)["made"]) <= 5000
+        assert prisoner.run("rm -r d*; echo x > file && cat file").stdout == b"x\n"
+
+
+ZIP = """
+import zipfile
+with zipfile.ZipFile("bomb.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    piece = bytes(16 << 20)
+    for number in range(64):
+        archive.writestr(f"zeros{number}", piece)
+print("packed:", os.path.getsize("bomb.zip"))
+"""
+UNZIP = "import zipfile; zipfile.ZipFile('bomb.zip').extractall('out')"
+
+
+@pytest.mark.slow
+def test_a_zip_bomb_fills_its_own_disk_only(cell):
+    prisoner = cell.create()
+    before = in_use()
+    assert int(prisoner.told(ZIP, timeout_s=60)["packed"]) < 32 * MEBIBYTE
+    assert not prisoner.python(UNZIP, timeout_s=60).ok
+    assert grown(before) < ALLOWED + 128 * MEBIBYTE
+    assert prisoner.run("rm -r out; echo alive").stdout == b"alive\n"
+
+
+def test_floods_of_output_are_cut_and_end_at_their_deadline(cell):
+    prisoner = cell.create()
+    before = cell.owner.memory_bytes()
+    result = prisoner.run("for i in 1 2 3 4; do yes & yes >&2 & done; wait", timeout_s=1.5)
+    assert result.timed_out
+    assert result.wall_s < 10
+    assert len(result.stdout) <= 1 << 16
+    assert result.lost_bytes[0] > 1 << 20
+    result = prisoner.run(["sh", "-c", "yes & yes >&2 & sleep 0.3"], timeout_s=5)
+    assert not result.timed_out, "a program's end is its end, whoever still writes"
+    result = prisoner.run("dd if=/dev/zero bs=1 count=300000 2>/dev/null", timeout_s=20)
+    assert len(result.stdout) + result.lost_bytes[0] == 300_000
+    assert prisoner.run("echo alive").stdout == b"alive\n"
+    assert cell.owner.memory_bytes() - before < 64 * MEBIBYTE
+
+
+@pytest.mark.same_everywhere
+@pytest.mark.parametrize("size", [130 << 10, 3 << 20, pytest.param(20 << 20, marks=pytest.mark.slow)])
+def test_arguments_and_variables_of_any_length_are_data_or_an_error(cell, size):
+    prisoner = cell.create()
+    long = "x" * size
+    for attempt in (
+        lambda: prisoner.run(["echo", long]),
+        lambda: prisoner.run(["true", *["y" * 1000] * (size // 1000)]),
+        lambda: prisoner.run(["true"], env={"LONG": long}),
+        lambda: prisoner.run(f"true {long}"),
+        lambda: prisoner.run("true", env={"LONG": long}),
+        lambda: prisoner.run(["cat"], cwd="/" + long),
+        lambda: prisoner.call("read", "/" + long),
+        lambda: prisoner.call("write", "a/" * (size // 2) + "file", b"x"),
+    ):
+        try:
+            result = attempt()
+        except (ValueError, OSError):
+            continue
+        assert result is None or result.exit_code is not None
+        assert prisoner.run(["echo", "alive"]).stdout == b"alive\n"
+
+
+DEADLINES = {
+    "a busy loop": ["python3", "-c", "while True: pass"],
+    "deaf to signals": ["bash", "-c", "trap '' TERM INT HUP QUIT; while :; do :; done"],
+    "asleep": ["sleep", "1000"],
+    "a reader of nothing": ["cat", "/dev/zero"],
+    "a stopped one": ["bash", "-c", "kill -STOP $$"],
+    "many": ["bash", "-c", "for i in $(seq 30); do sleep 1000 & done; wait"],
+    "a vforked one": ["python3", "-c", "import ctypes; ctypes.CDLL(None).vfork() or __import__('time').sleep(100)"],
+}
+
+
+@pytest.mark.parametrize("kind", DEADLINES)
+def test_a_deadline_is_met_whatever_the_command_does(cell, kind):
+    prisoner = cell.create()
+    began = time.monotonic()
+    result = prisoner.run(DEADLINES[kind], timeout_s=0.5)
+    assert result.timed_out
+    assert result.exit_code is None
+    assert time.monotonic() - began < 8
+    seen = prisoner.run(["sh", "-c", "cat /proc/[0-9]*/comm 2>/dev/null | sort | uniq -c"]).stdout
+    assert b"sleep" not in seen
+
+
+CPU = "import os\nfor _ in range(5): os.fork()\nwhile True: pass"
+
+
+def test_a_bounded_processor_stays_bounded_however_many_want_it(cell):
+    try:
+        prisoner = cell.bounded(cpus=0.5)
+    except ValueError:  # what cannot be bounded is refused
+        return
+    ending = prisoner.begin("exec", ["python3", "-c", CPU], timeout_s=2)
+    result = ending.result(30)
+    assert result.timed_out
+    if result.cpu_s is not None:
+        assert result.cpu_s < 2.5
+
+
+KERNEL_OBJECTS = """
+import resource, select
+def until(limit, make):
+    kept = []
+    try:
+        while len(kept) < limit:
+            kept.append(make())
+    except (OSError, MemoryError):
+        pass
+    return len(kept)
+print("descriptors:", until(1 << 20, lambda: os.open("/dev/null", os.O_RDONLY)))
+os.closerange(3, 1 << 16)
+print("epolls:", until(1 << 20, select.epoll))
+os.closerange(3, 1 << 16)
+print("events:", until(1 << 20, lambda: call(290, 0, 0)))
+os.closerange(3, 1 << 16)
+print("watches:", until(1 << 20, lambda: call(253)))
+os.closerange(3, 1 << 16)
+def checked(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+    return result
+timer = ctypes.c_void_p()
+print("timers:", until(1 << 18, lambda: checked(libc.timer_create(1, None, ctypes.byref(timer)))))
+print("queues:", until(1 << 12, lambda: checked(libc.mq_open(b"/q%d" % int.from_bytes(os.urandom(3)), 0o102, 0o600, None))))
+print("locked:", resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])
+"""
+
+
+def test_objects_of_the_kernel_are_bounded_in_number(cell):
+    before = in_use()
+    prisoner = cell.create()
+    said = prisoner.told(KERNEL_OBJECTS, timeout_s=30)
+    assert int(said["descriptors"]) <= 4096
+    assert grown(before) < ALLOWED + 128 * MEBIBYTE
+    assert int(said["timers"]) < 1 << 18
+    assert int(said["queues"]) < 1 << 10
