@@ -11,15 +11,21 @@ from envgym.registry import find
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 NAMES = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem != "run_all" and path.stem[0] != "_")
-IN_SANDBOXES = {"sandbox_fork", "shell_roundtrip", "suggest_reach", "task_factory"}
+IN_SANDBOXES = {
+    *("pool_storm", "sandbox_fork", "sandbox_start", "sandbox_thousand", "shell_roundtrip", "suggest_reach"),
+    *("interpreter_fork", "sandbox_leaks", "sandbox_turns", "task_factory"),
+}
+
+
+NEEDED = dict.fromkeys(IN_SANDBOXES, "namespace") | {"docker_start": "docker"}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_benchmark_runs_and_writes_its_result(name, tmp_path):
-    if name in IN_SANDBOXES and not (report := find("sandboxes", "namespace")().report()).works:
-        pytest.skip(f"no isolating sandbox: {'; '.join(report.missing)}; fix: {'; '.join(report.fix)}")
+    if name in NEEDED and not (report := find("sandboxes", NEEDED[name])().report()).works:
+        pytest.skip(f"no {report.backend} sandbox: {'; '.join(report.missing)}; fix: {'; '.join(report.fix)}")
     out = tmp_path / "result.json"
     command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick", "--json", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=580)

@@ -26,7 +26,7 @@ def needs_namespaces() -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(path, tmp_path):
-    if "sandboxed" in path.stem:
+    if "sandbox" in path.stem:
         needs_namespaces()
     done = subprocess.run(
         [sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110

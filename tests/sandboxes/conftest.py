@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from envgym_sandboxes import landlock
 from envgym_sandboxes.cgroups import controllers
+from envgym_sandboxes.images.store import Image, default_store
+from envgym_sandboxes.landlock_backend import LandlockBackend
 from envgym_sandboxes.local import LocalBackend
 from envgym_sandboxes.namespace import NamespaceBackend
 
+from envgym.errors import SandboxUnavailable
 from envgym.limits import Resources
 from envgym.task import World
 
@@ -34,15 +38,37 @@ def state() -> Iterator[Path]:
 
 
 @pytest.fixture
-def make(state: Path) -> Callable[[], NamespaceBackend]:
-    if namespaces_fail():
-        pytest.skip(namespaces_fail())
-    return lambda: NamespaceBackend(root=state)
+def kept(tmp_path: Path) -> Path:
+    """A place for durable snapshots of the test's own."""
+    return tmp_path / "kept"
 
 
 @pytest.fixture
-def make_local(state: Path) -> Callable[[], LocalBackend]:
-    return lambda: LocalBackend(root=state)
+def make(state: Path, kept: Path) -> Callable[[], NamespaceBackend]:
+    if namespaces_fail():
+        pytest.skip(namespaces_fail())
+    return lambda: NamespaceBackend(root=state, snapshots=kept)
+
+
+@pytest.fixture
+def make_local(state: Path, kept: Path) -> Callable[[], LocalBackend]:
+    return lambda: LocalBackend(root=state, snapshots=kept)
+
+
+@pytest.fixture(scope="session")
+def base_image() -> Image:
+    """The image `base`, which scripts/test.sh builds where it can."""
+    try:
+        return default_store().find("base")
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def make_landlock(state: Path, kept: Path) -> Callable[[], LandlockBackend]:
+    if landlock.absence():
+        pytest.skip(landlock.absence())
+    return lambda: LandlockBackend(root=state, snapshots=kept)
 
 
 @pytest.fixture

@@ -11,6 +11,11 @@ def test_namespace_backend_keeps_the_contract(make, run):
     assert "no_network" in ran
 
 
+def test_landlock_backend_keeps_the_contract(make_landlock, run):
+    ran = run(check_sandbox(make_landlock))
+    assert "no_network" in ran
+
+
 def test_local_backend_keeps_the_contract_but_for_isolation(make_local, run):
     ran = run(check_sandbox(make_local))
     assert "no_network" not in ran
@@ -20,8 +25,8 @@ def test_local_backend_keeps_the_contract_but_for_isolation(make_local, run):
 def test_a_backend_that_breaks_the_contract_is_told_which_sentence(make, run):
     class Forgetful(type(make())):
         async def restore(self, snapshot):
-            held = self._held(snapshot)
-            return await self.create(held.frozen.world)
+            async with self.states.opened(snapshot) as frozen:
+                return await self.create(frozen.world)
 
     def broken() -> SandboxBackend:
         return Forgetful(root=make()._root)

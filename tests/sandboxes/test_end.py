@@ -52,7 +52,8 @@ def processes_below(pids):
 
 def traces(state):
     groups = [str(path) for parent in set(controllers().values()) for path in Path(parent).glob("envgym-*")]
-    mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if "envgym" in line]
+    table = Path("/proc/self/mounts").read_text().splitlines()
+    mounts = [line for line in table if line.startswith("envgym ") or str(state) in line]
     names = [path.name for path in state.iterdir()]
     owners = [*names, f"envgym-{os.getpid()}-"]
     return names, [group for group in groups if any(owner in group for owner in owners)], mounts
@@ -72,7 +73,14 @@ def wait_gone(pids):
         assert ready, f"process {pid} outlived its owner"
 
 
-@pytest.mark.parametrize(("module", "name"), [("namespace", "NamespaceBackend"), ("local", "LocalBackend")])
+BACKENDS = [
+    ("namespace", "NamespaceBackend"),
+    ("landlock_backend", "LandlockBackend"),
+    ("local", "LocalBackend"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), BACKENDS)
 def test_m_kill_9_of_the_owner_leaves_nothing(make, state, module, name):
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER.format(module=module, name=name), str(state)], stdout=subprocess.PIPE
@@ -110,14 +118,15 @@ def test_m_closing_leaves_no_process_mount_group_or_file(make, run, world, state
             for fork in forks:
                 await fork.exec("nohup sleep 4242 >/dev/null 2>&1 &")
             await asyncio.gather(*(fork.close() for fork in forks), *(fork.close() for fork in forks))
-            assert len(traces(state)[1]) <= len(set(controllers().values())), "each fork's groups went with it"
+            most = 2 * len(set(controllers().values()))  # its own, and those kept ready for the next
+            assert len(traces(state)[1]) <= most, "each fork's groups went with it"
             await sandbox.write("f", b"x")
             snapshot = await sandbox.snapshot()
             await sandbox.close()
-            layers = dict(backend._references)
+            layers = dict(backend.states.layers.known)
             assert layers, "a snapshot keeps its layers"
             await backend.release(snapshot)
-            assert backend._references == {}, "the last reference removes them"
+            assert backend.states.layers.known == {}, "the last reference removes them"
         assert traces(state) == ([], [], [])
         assert processes_below([os.getpid()]) <= before
 
@@ -144,6 +153,30 @@ def test_a_killed_sandbox_is_said_to_be_dead_and_others_live(make, run, world):
                     await call
             await sandbox.close()
             assert (await other.exec("true")).ok
+
+    run(main())
+
+
+@pytest.mark.parametrize("preload", [(), ("json",)])
+@pytest.mark.parametrize("kind", ["make", "make_landlock", "make_local"])
+def test_what_an_init_started_ends_with_it_however_it_ends(request, run, world, kind, preload):
+    maker = request.getfixturevalue(kind)
+
+    async def main():
+        async with (
+            maker() as backend,
+            await backend.create(world.model_copy(update={"preload": preload})) as sandbox,
+        ):
+            await sandbox.exec("sleep 4242 & (setsid sleep 4242 &) & echo started")
+            init = parent_of_the_sleeper(b"/bin/bash\x00--noprofile")
+            below = processes_below([init])
+            assert len(below) >= 3, "the shell and two of the background"
+            os.kill(init, signal.SIGKILL)
+            wait_gone(below | {init})
+            with pytest.raises(SandboxDied):
+                await sandbox.exec("true")
+            async with await backend.create(world) as other:
+                assert (await other.exec("true")).ok
 
     run(main())
 
@@ -176,11 +209,11 @@ def test_a_cancelled_command_is_killed_and_the_sandbox_lives(make, run, world):
     run(main())
 
 
-def parent_of_the_sleeper():
+def parent_of_the_sleeper(program=b"sleep\x004242\x00"):
     """The process that carries out a sandbox's requests: the parent of its `sleep 4242`; None before it runs."""
     for pid in processes_below([os.getpid()]):
         with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\x004242\x00":
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(program):
                 return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return None
 
@@ -201,5 +234,36 @@ def test_a_request_that_arrives_with_a_cancellation_meets_no_living_command(make
                 await asyncio.sleep(0)  # each has sent its request by then
             os.kill(owner, signal.SIGCONT)
             assert all(b"alive" not in result.stdout for result in await asyncio.gather(*asked))
+
+    run(main())
+
+
+def test_without_descriptors_nothing_starts_and_nothing_is_left(make, run, world):
+    import resource
+
+    from envgym.errors import InfrastructureFailure
+
+    async def main():
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        async with make() as backend, await backend.create(world) as sandbox:
+            await sandbox.exec("echo one > f")
+            highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+            hoard = []
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
+            try:
+                with contextlib.suppress(OSError):  # until there are none
+                    while True:
+                        hoard.append(os.open("/dev/null", os.O_RDONLY))
+                with pytest.raises(InfrastructureFailure, match="open files"):
+                    await backend.create(world)
+                with pytest.raises(InfrastructureFailure, match="open files"):
+                    await sandbox.fork()
+            finally:
+                for fd in hoard:
+                    os.close(fd)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            async with await backend.create(world) as another:
+                assert (await another.exec("true")).ok
+        assert backend._groups == {}
 
     run(main())

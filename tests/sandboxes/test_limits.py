@@ -1,5 +1,5 @@
 import pytest
-from envgym_sandboxes.cgroups import choose, controllers
+from envgym_sandboxes.cgroups import controllers
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(60)]
 
@@ -65,20 +65,11 @@ def test_cpu_shares_are_refused_or_kept(make, run, world):
     run(main())
 
 
-@pytest.mark.parametrize("delegated", [("memory", "pids"), ("cpu", "memory", "pids"), ("pids",), ()])
-def test_only_what_is_delegated_counts_as_usable_in_cgroups_of_version_2(delegated):
-    here = "/sys/fs/cgroup/user.slice/app"
-    files = {"cpu": "cpu.max", "memory": "memory.max", "pids": "pids.max"}
-    made = {here: ["cgroup.procs", *(files[name] for name in delegated)]}
-    found = choose({"": "/sys/fs/cgroup"}, {"": "/user.slice/app"}, lambda place: made.get(str(place), ()))
-    usable = delegated if {"memory", "pids"} <= set(delegated) else ()
-    assert found == dict.fromkeys(usable, here)
-
-
-def test_a_report_says_whether_cpu_is_bounded(make):
+@pytest.mark.parametrize("kind", ["memory", "pids", "cpu", "io"])
+def test_a_report_says_what_is_bounded(make, kind):
     report = make().report()
-    said = report.isolates if "cpu" in controllers() else report.missing
-    assert any(line.startswith("cpu") for line in said), report
+    said = report.isolates if kind in controllers() else report.missing
+    assert any(line.startswith(kind) for line in said), report
 
 
 def test_commands_tell_their_use(make, run, world):

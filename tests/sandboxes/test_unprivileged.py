@@ -9,6 +9,7 @@ from pathlib import Path
 
 import envgym_sandboxes
 import pytest
+from envgym_sandboxes import landlock
 
 import envgym
 
@@ -26,8 +27,60 @@ print(len(ran), sorted(os.listdir(sys.argv[1])))
 """
 
 
-@pytest.mark.timeout(90)
-def test_namespaces_work_for_an_ordinary_user(state):
+INTERPRETER = """
+import asyncio, os, sys
+from envgym.task import World
+from envgym.testing.check_interpreter import check_interpreter
+from envgym_sandboxes.interpreter import open_interpreter
+from envgym_sandboxes.namespace import NamespaceBackend
+
+async def main():
+    async with NamespaceBackend(root=sys.argv[1]) as backend, await backend.create(World()) as sandbox:
+        bound = sandbox.world.resources.output_bytes
+        return await check_interpreter(lambda: open_interpreter(sandbox), output_bytes=bound)
+
+assert os.getuid() == 4242
+print(len(asyncio.run(main())), sorted(os.listdir(sys.argv[1])))
+"""
+WITHOUT_NAMESPACES = """
+import os, sys
+from envgym_sandboxes import syscalls
+
+uid, gid = os.getuid(), os.getgid()
+syscalls.unshare(syscalls.CLONE_NEWUSER)  # a nested one, whose own limit can be set
+syscalls.write_id_maps(uid, uid, gid)
+with open("/proc/sys/user/max_user_namespaces", "w") as file:
+    file.write("0")
+os.execv(sys.executable, [sys.executable, "-P", "-c", sys.argv[1], *sys.argv[2:]])
+"""
+LANDLOCK = """
+import asyncio, os, sys
+from envgym import registry
+from envgym.testing.check_sandbox import check_sandbox
+from envgym_sandboxes.landlock_backend import LandlockBackend
+from envgym_sandboxes.namespace import NamespaceBackend
+
+assert os.getuid() == 4242
+with open("/proc/self/status") as file:
+    assert "0" * 16 in file.read().partition("CapEff:")[2].splitlines()[0]
+report = NamespaceBackend(root=sys.argv[1]).report()
+assert not report.works and "user.max_user_namespaces is 0" in report.missing[0], report
+assert report.fix == (
+    "sudo sysctl -w user.max_user_namespaces=15000 && "
+    "echo user.max_user_namespaces=15000 | sudo tee /etc/sysctl.d/60-envgym.conf",
+), report
+if "landlock" not in registry.names("sandboxes"):
+    registry.register("sandboxes", "landlock", LandlockBackend)
+backend = registry.make_backend("auto", root=sys.argv[1])
+assert backend.name == "landlock", backend
+ran = asyncio.run(check_sandbox(lambda: LandlockBackend(root=sys.argv[1])))
+assert "no_network" in ran and "no_privileges" in ran
+print(len(ran), sorted(os.listdir(sys.argv[1])))
+"""
+
+
+def _run(state: Path, *code: str) -> subprocess.CompletedProcess[str]:
+    """Run code as an ordinary user, with a state directory of its own; or skip."""
     if os.geteuid() != 0:
         pytest.skip("this suite itself runs as an ordinary user")
     python = next(
@@ -36,20 +89,47 @@ def test_namespaces_work_for_an_ordinary_user(state):
     if python is None or shutil.which("setpriv") is None:
         pytest.skip("there is no interpreter of this version (or no setpriv) that an ordinary user may run")
     own = state / "own"
-    own.mkdir()
-    os.chown(own, 4242, 4242)
+    cache = state / "cache"
+    for path in (own, cache):
+        path.mkdir()
+        os.chown(path, 4242, 4242)
     roots = [sysconfig.get_path("purelib"), *(str(Path(m.__file__).parents[1]) for m in (envgym, envgym_sandboxes))]
-    result = subprocess.run(
-        [*DROP, python, "-P", "-c", SCRIPT, str(own)],
-        env={"PYTHONPATH": ":".join(roots), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"},
+    first, *rest = code
+    return subprocess.run(
+        [*DROP, python, "-P", "-c", first, *rest, str(own)],
+        env={"PYTHONPATH": ":".join(roots), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+        | {"ENVGYM_CACHE": str(cache)},
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=80,
+        timeout=110,
         check=False,
     )
+
+
+@pytest.mark.timeout(120)
+def test_namespaces_work_for_an_ordinary_user(state):
+    result = _run(state, SCRIPT)
     if "user.max_user_namespaces" in result.stderr and "cannot run here" in result.stderr:
         pytest.skip(f"user namespaces are not for ordinary users here: {result.stderr[-300:]}")
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.split()[1] == "[]", f"something was left: {result.stdout}"
+
+
+@pytest.mark.timeout(120)
+def test_interpreters_work_for_an_ordinary_user(state):
+    result = _run(state, INTERPRETER)
+    if "user.max_user_namespaces" in result.stderr and "cannot run here" in result.stderr:
+        pytest.skip(f"user namespaces are not for ordinary users here: {result.stderr[-300:]}")
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.split()[1] == "[]", f"something was left: {result.stdout}"
+
+
+@pytest.mark.timeout(120)
+def test_landlock_works_and_is_taken_for_an_ordinary_user_without_user_namespaces(state):
+    if landlock.absence():
+        pytest.skip(landlock.absence())
+    result = _run(state, WITHOUT_NAMESPACES, LANDLOCK)
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.split()[1] == "[]", f"something was left: {result.stdout}"
 
