@@ -47,11 +47,17 @@ class Row:
         return (self.ours if self.absolute else self.ratio) <= self.bar
 
 
-def options(doc: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options of every benchmark: --quick and --json FILE."""
+def options(
+    doc: str,
+    arguments: Sequence[str] | None = None,
+    *,
+    more: Callable[[argparse.ArgumentParser], None] = lambda _parser: None,
+) -> argparse.Namespace:
+    """The options of every benchmark, --quick and --json FILE, and those that `more` adds."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few repeats: to see that it runs, not to compare")
     parser.add_argument("--json", type=Path, help="write the result to this file")
+    more(parser)
     return parser.parse_args(arguments)
 
 

@@ -20,7 +20,7 @@ from envgym.task import Tree, World
 
 RESET, COPY = "reset (restore a snapshot)", "cp -r to tmpfs"
 FILES, BYTES = 5_000, 4_000
-BARS_MS = {"fork": 10.0, RESET: 10.0}
+BARS_MS = {"fork": 5.0, RESET: 10.0}
 
 
 def make_repository(top: Path) -> None:
