@@ -4,7 +4,7 @@ OUT ?= runs/demo
 PYTHON_BIN = $(VENV)/bin/python
 export VENV
 
-.PHONY: help setup sources demo check test core bars clean
+.PHONY: help setup sources demo check test core bars fuzz clean
 
 help: ## This list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -29,6 +29,9 @@ core: setup ## Only the core tests, without checks: under two minutes.
 
 bars: sources ## The benchmarks at full size, against their bars; results in benchmarks/results.
 	@$(PYTHON_BIN) benchmarks/run_all.py
+
+fuzz: setup ## What hostile peers can say, guided by coverage: FUZZ_S seconds (300) for each target.
+	@scripts/fuzz.sh
 
 clean: ## Remove what builds and tests left; keeps $(VENV) and runs.
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

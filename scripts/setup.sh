@@ -46,6 +46,25 @@ system_packages() {
   stop "missing: ${missing[*]}; this user may not install them: ask for '${missing[*]}' from the system's packages"
 }
 
+# What some tests and sandboxes stand on. Who may not install it still has the rest: `envgym doctor` and the tests say
+# what is missing.
+optional_packages() {
+  local missing=() pair
+  for pair in bwrap:bubblewrap dockerd:docker.io runc:runc mmdebstrap:mmdebstrap newuidmap:uidmap iptables:iptables \
+    ip:iproute2 nsenter:util-linux openssl:openssl; do
+    PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+    say "installing ${missing[*]}"
+    if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >&2; then
+      say "not installed: ${missing[*]}"
+    fi
+  else
+    say "not here, and not needed for most things: ${missing[*]}"
+  fi
+}
+
 stamp_of() {
   { cat pyproject.toml scripts/setup.sh; pwd -P; } | git hash-object --stdin
 }
@@ -63,6 +82,7 @@ install_torch() {
 }
 
 system_packages
+optional_packages
 stamp="$VENV/.envgym-$(stamp_of)"
 [ -e "$stamp" ] && exit 0
 if [ ! -x "$VENV/bin/python" ]; then
@@ -74,8 +94,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 pip=$VENV/bin/pip
 say "installing torch $TORCH (CPU build)"
 install_torch
-say "installing envgym with the extras code, train, endpoint and dev"
-"$pip" install -qq -e '.[code,train,endpoint,dev]'
+say "installing envgym with the extras code, docker, train, endpoint and dev"
+"$pip" install -qq -e '.[code,docker,train,endpoint,dev]'
 rm -f "$VENV"/.envgym-*
 touch "$stamp"
 say "done: $VENV"

@@ -18,7 +18,19 @@ esac
 place=${TMPDIR:-/tmp}
 [ -d /dev/shm ] && [ -w /dev/shm ] && place=/dev/shm
 scratch=$(mktemp -d "$place/envgym-tests-XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
+started=
+finish() {
+  rm -rf "$scratch"
+  [ -z "$started" ] || scripts/dockerd.sh stop
+}
+trap finish EXIT
+
+# Tests on images and containers need these; where they cannot be had, such tests are skipped and say why.
+"$VENV/bin/envgym" images build base --accept || true
+if [ -z "${DOCKER_HOST:-}" ] && [ "$(id -u)" -eq 0 ]; then
+  scripts/dockerd.sh status || started=yes
+  DOCKER_HOST=$(scripts/dockerd.sh start) && export DOCKER_HOST || true
+fi
 
 # Plugins are named, not discovered: discovery loads what the suite does not use.
 export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 HYPOTHESIS_STORAGE_DIRECTORY="$scratch/hypothesis"
