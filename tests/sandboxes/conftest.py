@@ -28,6 +28,11 @@ def namespaces_fail() -> str:
     return "" if report.works else f"no namespaces here: {report.missing}"
 
 
+def own_groups() -> list[Path]:
+    """The control groups that backends of this process have made and not removed."""
+    return [group for parent in set(controllers().values()) for group in Path(parent).glob(f"envgym-{os.getpid()}-*")]
+
+
 @pytest.fixture
 def state() -> Iterator[Path]:
     """A state directory of the test's own, in memory."""
@@ -82,6 +87,15 @@ def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
     return lambda main: asyncio.run(asyncio.wait_for(main, 60))
 
 
+@pytest.fixture(autouse=True)
+def no_groups_left() -> Iterator[None]:
+    """Law m for every test: the groups of its sandboxes are gone with them."""
+    before = set(own_groups())
+    yield
+    left = {str(group): (group / "cgroup.procs").read_text().split() for group in own_groups() if group not in before}
+    assert left == {}, "groups were left, with these processes in them"
+
+
 @pytest.fixture(scope="module")
 def state_for_laws() -> Iterator[Path]:
     """One for all examples of a property."""
@@ -90,6 +104,4 @@ def state_for_laws() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="envgym-test-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     yield path
     assert sorted(path.iterdir()) == [], "law m: every example leaves nothing"
-    for parent in set(controllers().values()):
-        assert list(Path(parent).glob(f"envgym-{os.getpid()}-*")) == [], "law m: groups included"
     shutil.rmtree(path)
