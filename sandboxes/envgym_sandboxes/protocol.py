@@ -42,6 +42,8 @@ class Decoder:
         self._most_head = most_head
         self._most_body = most_body
         self._head: Head | None = None  # of the frame whose body is still to come
+        self.size = 0
+        """How many bytes the last frame took."""
 
     @property
     def waiting(self) -> bool:
@@ -65,6 +67,7 @@ class Decoder:
             head, self._head = self._head, None
             body = bytes(self._data[start:end])
             del self._data[:end]
+            self.size = end
             yield head, body
 
     def _parse(self, text: bytes, body_size: int) -> Head:

@@ -30,7 +30,8 @@ def namespaces_fail() -> str:
 
 def own_groups() -> list[Path]:
     """The control groups that backends of this process have made and not removed."""
-    return [group for parent in set(controllers().values()) for group in Path(parent).glob(f"envgym-{os.getpid()}-*")]
+    mine = f"envgym-{os.getpid()}-*"
+    return [group for parent in set(controllers().values()) for group in Path(parent).glob(mine)]
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def no_groups_left() -> Iterator[None]:
     """Law m for every test: the groups of its sandboxes are gone with them."""
     before = set(own_groups())
     yield
-    left = {str(group): (group / "cgroup.procs").read_text().split() for group in own_groups() if group not in before}
+    left = {str(one): (one / "cgroup.procs").read_text().split() for one in own_groups() if one not in before}
     assert left == {}, "groups were left, with these processes in them"
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import ssl
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +38,7 @@ def serve(  # noqa: PLR0913  # each is an option of the command line
     tls_cert: Annotated[Path | None, typer.Option(help="This server's certificate chain (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
     plain: Annotated[bool, typer.Option(help="Listen without TLS beyond this machine.")] = False,
-    grace_s: Annotated[float, typer.Option(min=0, help="How long a lost client's sandboxes wait for it.")] = 0.0,
+    bound: Annotated[list[str] | None, typer.Option(help="name=value of ServerBounds; repeatable.")] = None,
 ) -> None:
     """Serve sandboxes until interrupted or terminated. The first line of output is the address."""
     if (tls_cert is None) != (tls_key is None):
@@ -48,8 +49,20 @@ def serve(  # noqa: PLR0913  # each is an option of the command line
     tls = server_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     token = read_token_file(token_file)
     made = make_backend(backend, **key_values(backend_option or [], "--backend-option"))
-    server = SandboxServer(made, token, listen=listen, tls=tls, plain=plain, bounds=ServerBounds(grace_s=grace_s))
+    server = SandboxServer(made, token, listen=listen, tls=tls, plain=plain, bounds=_bounds(bound or []))
     asyncio.run(_until_told(server, f"{made.name} sandboxes, {'TLS' if tls else 'plain text'}"))
+
+
+def _bounds(texts: list[str]) -> ServerBounds:
+    """What clients may take. Raises ValueError."""
+    given = key_values(texts, "--bound")
+    names = [field.name for field in fields(ServerBounds)]
+    for name, value in given.items():
+        if name not in names:
+            raise ValueError(f"--bound {name}: there is no such bound; there are {', '.join(names)}")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"--bound {name}={value}: it must be a number")
+    return ServerBounds(**given)
 
 
 def server_tls(certificate: str | os.PathLike[str], key: str | os.PathLike[str]) -> tuple[ssl.SSLContext, bytes]:

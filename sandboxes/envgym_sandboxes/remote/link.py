@@ -1,8 +1,9 @@
 """Many calls over one authenticated connection: each a request, pieces in both directions, and one end.
 
-A piece is at most 1 MiB and at most eight of a call's are on their way at once, so that neither side can fill
-the other's memory and no transfer keeps a command waiting. Cancelling a call cancels it on the other side. A stream
-that ends or lies fails every open call. What is asked, and what an end means, is the callers' matter.
+A piece is at most 1 MiB and at most eight of a call's are on their way at once, so that no transfer keeps a
+command waiting. What a side has taken in for open calls, and what the other side has not read yet, is bounded,
+so that neither can fill the other's memory. Cancelling a call cancels it on the other side. A stream that ends
+or lies fails every open call. What is asked, and what an end means, is the callers' matter.
 """
 
 import asyncio
@@ -22,7 +23,9 @@ from envgym_sandboxes.transfer import PIECE
 __all__ = ["Call", "Link", "LinkLost", "keep_alive"]
 
 WINDOW = 8
-MOST_CALLS = 16_384
+MOST_CALLS = 4096
+MOST_UNREAD = 16 << 20
+"""What may wait for a side that does not read, bytes; with it the link is over."""
 _READ = 1 << 20
 
 Piece = tuple[Any, bytes]
@@ -36,7 +39,8 @@ class LinkLost(InfrastructureFailure):
 class Call:
     """One call. `send` and `pieces` on both sides; `result` on the caller's.
 
-    first: the bytes that came with the request itself.
+    first: the bytes that came with the request itself. held: what was taken in for it and is still here, bytes.
+    fault: why it was refused after it had begun.
     """
 
     def __init__(self, link: "Link", number: int, op: str, arguments: dict[str, Any], first: bytes = b"") -> None:
@@ -44,7 +48,10 @@ class Call:
         self.task: asyncio.Task[None] | None = None
         self.undo: Callable[[dict[str, Any]], None] | None = None
         self.result: asyncio.Future[Piece] = asyncio.get_running_loop().create_future()
-        self._inbox: asyncio.Queue[Piece | None] = asyncio.Queue()
+        self.fault: Exception | None = None
+        self.held = 0
+        self._inbox: asyncio.Queue[tuple[Piece, int] | None] = asyncio.Queue()
+        self._complete = False
         self._room = WINDOW
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -78,7 +85,9 @@ class Call:
     async def pieces(self) -> AsyncIterator[Piece]:
         """The other side's pieces, in order, until its end. Raises what the call failed with."""
         while (got := await self._inbox.get()) is not None:
-            yield got
+            piece, size = got
+            yield piece
+            self.link.let_go(self, size)
             self.link.write({"id": self.number, "ack": 1})
         if self.result.done() and not self.result.cancelled() and (error := self.result.exception()):
             raise error
@@ -88,29 +97,37 @@ class Call:
         found = bytearray(self.first)
         async for _piece, body in self.pieces():
             found += body
+            self.link.hold(self, len(body))  # it stays
             if len(found) > most:
                 raise OSError(errno.EFBIG, f"{self.op}: more than {most} bytes")
         return bytes(found)
 
     # -- what the link tells -----------------------------------------------------------------------------------
 
-    def take(self, head: protocol.Head, body: bytes) -> None:
-        """One frame of the other side. Raises ProtocolError."""
+    def take(self, head: protocol.Head, body: bytes, size: int) -> None:
+        """One frame of the other side, of `size` bytes. Raises ProtocolError."""
         if "ack" in head:
             self._room = min(WINDOW, self._room + 1)
             self._has_room.set()
         elif "piece" in head:
-            if self._inbox.qsize() >= WINDOW:
+            if self._complete or self._inbox.qsize() >= WINDOW:
                 raise protocol.ProtocolError("more pieces than were asked for")
-            self._inbox.put_nowait((head["piece"], body))
+            self.link.hold(self, size)
+            self._inbox.put_nowait(((head["piece"], body), size))
         elif "end" in head:
-            self._inbox.put_nowait(None)
+            self._complete_input()
         elif isinstance(head.get("done"), dict):
             self.over((head["done"], body))
         elif "error" in head:
             self.over(fault_from_json(head["error"]))
         else:
             raise protocol.ProtocolError(f"a frame with {sorted(head)[:8]} says nothing")
+
+    def _complete_input(self) -> None:
+        if self._complete:
+            raise protocol.ProtocolError("a call's input ended twice")
+        self._complete = True
+        self._inbox.put_nowait(None)
 
     def over(self, end: Piece | Exception) -> None:
         """Nothing more will come."""
@@ -120,14 +137,16 @@ class Call:
                 self.result.exception()  # it may be that nobody waits for it
             else:
                 self.result.set_result(end)
-        self._inbox.put_nowait(None)
+        if not self._complete:
+            self._complete_input()
         self._has_room.set()
 
 
 class Link:
     """One end of a connection. Without `serve` it is the caller's end.
 
-    on_end: called once, with the reason, when it is over.
+    on_end: called once, with the reason, when it is over. most_held: what the other side's open requests may hold
+    here together, bytes; one that is too much is refused.
     """
 
     def __init__(
@@ -137,12 +156,16 @@ class Link:
         *,
         serve: Serve | None = None,
         on_end: Callable[[str], None] | None = None,
+        most_held: int = 2 * protocol.MAX_BODY,
     ) -> None:
+        self._most_held = most_held
         self._reader, self._writer, self._serve, self._on_end = reader, writer, serve, on_end
         self._decoder = protocol.Decoder(most_body=lambda _head: PIECE)
         self._numbers = itertools.count(1)
         self._calls: dict[int, Call] = {}
         self._heard = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._held = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.ended: str | None = None
         self._spawn(self._read())
@@ -194,16 +217,14 @@ class Link:
         body: all of its input; None when pieces follow.
         """
         call = Call(self, next(self._numbers), op, arguments)
-        self._alive()
-        self._calls[call.number] = call
         try:
             head = {"id": call.number, "op": op, "with": arguments}
-            await self.send(head if body is None else head | {"end": True}, body or b"")
+            await self.send(head if body is None else head | {"end": True}, body or b"", begins=call)
             yield call
         finally:
             if call.result.done():
                 self._calls.pop(call.number, None)
-            else:
+            elif call.number in self._calls:  # else it left before its turn came, and nobody knows of it
                 call.undo = undo or _nothing
                 if not steady:
                     self.write({"id": call.number, "cancel": True})
@@ -239,19 +260,46 @@ class Link:
             raise LinkLost(f"the connection is over: {self.ended}")
 
     def write(self, head: protocol.Head) -> None:
-        """Send a small frame without waiting; on a link that is over, nothing."""
+        """Send a small frame without waiting; on a link that is over, nothing. Who never reads them is left."""
         if self.ended is None:
             self._writer.write(protocol.encode(head))
+            if self._writer.transport.get_write_buffer_size() > MOST_UNREAD:
+                self.end(f"the other side has not read {MOST_UNREAD} bytes that it was sent")
 
-    async def send(self, head: protocol.Head, body: bytes = b"") -> None:
-        """Send a frame and wait until the connection takes more. Raises LinkLost."""
+    async def send(self, head: protocol.Head, body: bytes = b"", *, begins: Call | None = None) -> None:
+        """Send a frame in its turn, and wait until the connection takes more. Raises LinkLost.
+
+        begins: the call that this is the request of.
+        """
+        async with self._turn:
+            self._alive()
+            if begins is not None:
+                self._calls[begins.number] = begins
+            self._writer.write(protocol.encode(head, body))
+            try:
+                await self._writer.drain()
+            except OSError as error:
+                self.end(f"broken stream: {error}")
         self._alive()
-        self._writer.write(protocol.encode(head, body))
-        try:
-            await self._writer.drain()
-        except OSError as error:
-            self.end(f"broken stream: {error}")
-        self._alive()
+
+    def hold(self, call: Call, size: int) -> None:
+        """Count what was taken in for a request; one that is too much is refused."""
+        if self._serve is None:
+            return
+        call.held += size
+        self._held += size
+        if self._held > self._most_held and call.fault is None:
+            call.fault = InfrastructureFailure(
+                f"{call.op}: the open calls of this connection may hold {self._most_held} bytes on the server"
+            )
+            if call.task is not None:
+                call.task.cancel()
+
+    def let_go(self, call: Call, size: int) -> None:
+        """What a request no longer holds."""
+        if self._serve is not None:
+            call.held -= size
+            self._held -= size
 
     async def _read(self) -> None:
         try:
@@ -259,6 +307,8 @@ class Link:
                 self._heard.set()
                 for head, body in self._decoder.feed(data):
                     self._take(head, body)
+                    if self.ended is not None:
+                        return
             self.end("the other side hung up")
         except (OSError, protocol.ProtocolError, ValueError) as error:
             self.end(f"broken stream: {error}")
@@ -276,7 +326,7 @@ class Link:
         if self._serve is not None:
             self._take_request(number, call, head, body)
         elif call is not None:
-            call.take(head, body)
+            call.take(head, body, self._decoder.size)
             if call.undo is not None and call.result.done():
                 del self._calls[number]
                 if call.result.exception() is None:
@@ -293,16 +343,17 @@ class Link:
                 return
             call = self._calls[number] = Call(self, number, op, arguments, body)
             if "end" in head:
-                call.take({"end": True}, b"")
+                call.take({"end": True}, b"", 0)
             call.task = self._spawn(self._answer(call))
             call.task.add_done_callback(partial(self._answered, call))
+            self.hold(call, self._decoder.size)
         elif call is None:
             return  # it was answered before all of it had come
         elif "cancel" in head:
             if call.task is not None:
                 call.task.cancel()
         elif "ack" in head or "piece" in head or "end" in head:
-            call.take(head, body)
+            call.take(head, body, self._decoder.size)
         else:
             raise protocol.ProtocolError(f"a request with {sorted(head)[:8]} says nothing")
 
@@ -319,7 +370,10 @@ class Link:
     def _answered(self, call: Call, task: "asyncio.Task[None]") -> None:
         """The end of a request's task, which may have been cancelled before its first step."""
         self._calls.pop(call.number, None)
-        if task.cancelled():
+        self.let_go(call, call.held)
+        if task.cancelled() and call.fault is not None:
+            self.write({"id": call.number, "error": fault_to_json(call.fault)})
+        elif task.cancelled():
             self.write({"id": call.number, "error": {"kind": "Cancelled", "message": call.op}})
 
     # -- the end -----------------------------------------------------------------------------------------------

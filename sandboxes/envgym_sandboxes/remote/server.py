@@ -36,7 +36,8 @@ class ServerBounds:
 
     handshake_s: seconds until a new connection has proved its token. strangers: connections that have not yet.
     connections: those that have. grace_s: how long the sandboxes of a client whose connection broke wait for it to
-    come back (0: they end at once). tree_bytes: kept of clients' directories beyond those in use.
+    come back (0: they end at once). tree_bytes: kept of clients' directories beyond those in use. sandboxes: that
+    one client may have at a time. held_bytes: what one client's open calls may hold in the server's memory.
     """
 
     handshake_s: float = 5.0
@@ -44,9 +45,11 @@ class ServerBounds:
     connections: int = 256
     grace_s: float = 0.0
     tree_bytes: int = 4 << 30
+    sandboxes: int = 4096
+    held_bytes: int = 2 << 30
 
     def __post_init__(self) -> None:
-        for name in ("handshake_s", "strangers", "connections"):
+        for name in ("handshake_s", "strangers", "connections", "sandboxes", "held_bytes"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"ServerBounds.{name} is {getattr(self, name)}; it must be positive")
         if self.grace_s < 0 or self.tree_bytes < 0:
@@ -212,7 +215,8 @@ class SandboxServer:
             places = [state.path / f"files-{name}" for state in (self._state, self._disk)]
             for place in places:
                 place.mkdir(mode=0o700)
-            client = self._clients[name] = _Client(Session(self._backend, self._trees, *places))
+            session = Session(self._backend, self._trees, *places, most_sandboxes=self._bounds.sandboxes)
+            client = self._clients[name] = _Client(session)
         if client.timer is not None:
             client.timer.cancel()
             client.timer = None
@@ -220,7 +224,11 @@ class SandboxServer:
         if before is not None:
             before.end("its client came back another way")
         link = Link(
-            reader, writer, serve=client.session.answer, on_end=lambda reason: self._left(name, link, reason)
+            reader,
+            writer,
+            serve=client.session.answer,
+            on_end=lambda reason: self._left(name, link, reason),
+            most_held=self._bounds.held_bytes,
         )
         client.link = link
 

@@ -11,12 +11,12 @@ import json
 import logging
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envgym.errors import SandboxDied
+from envgym.errors import InfrastructureFailure, SandboxDied
 from envgym.sandbox import MeteredBackend, Sandbox, SandboxBackend
 from envgym.task import World
 from envgym_sandboxes import protocol
@@ -39,16 +39,23 @@ class Session:
     """One client's sandboxes, snapshots and trees. `answer` serves one call.
 
     scratch: a folder for trees on their way, in memory where that can be. folder: one on disk, for larger things.
+    Both go with the session. most_sandboxes: that it may have at a time.
     """
 
-    def __init__(self, backend: SandboxBackend, trees: Trees, scratch: Path, folder: Path) -> None:
+    def __init__(
+        self, backend: SandboxBackend, trees: Trees, scratch: Path, folder: Path, *, most_sandboxes: int
+    ) -> None:
         self._backend, self._trees, self._scratch = backend, trees, scratch
+        self._folders = (scratch, folder)
+        self._most = most_sandboxes
+        self._beginning = 0
         self._numbers = itertools.count(1)
         self._sandboxes: dict[str, Sandbox] = {}
         self._states = States(backend, self._sandbox, folder)
         self._pins: set[str] = set()
         self._ports = Ports()
         self.ended = False
+        self._closing: asyncio.Task[None] | None = None
 
     async def answer(self, call: Call) -> Answer:
         """Carry out one call. Raises what the backend raises, and ValueError for a call that is none."""
@@ -63,17 +70,25 @@ class Session:
     async def do_create(self, call: Call) -> Answer:
         """A sandbox of a world, whose trees are named by the digests under which they were sent."""
         world = World.model_validate(json.loads(await call.collected(protocol.MAX_BODY)))
-        return self._keep(await self._backend.create(self._trees.placed(world)))
+        return await self._keep(lambda: self._backend.create(self._trees.placed(world)))
 
     async def do_restore(self, call: Call) -> Answer:
         """A sandbox in a snapshot's state."""
-        return self._keep(await self._backend.restore(await self._states.find(call)))
+        snapshot = await self._states.find(call)
+        return await self._keep(lambda: self._backend.restore(snapshot))
 
     async def do_fork(self, call: Call) -> Answer:
         """A fork of a sandbox."""
-        return self._keep(await self._sandbox(call).fork())
+        return await self._keep(self._sandbox(call).fork)
 
-    def _keep(self, sandbox: Sandbox) -> Answer:
+    async def _keep(self, make: Callable[[], Awaitable[Sandbox]]) -> Answer:
+        if len(self._sandboxes) + self._beginning >= self._most:
+            raise InfrastructureFailure(f"this client has {self._most} sandboxes on the server, which is the bound")
+        self._beginning += 1
+        try:
+            sandbox = await make()
+        finally:
+            self._beginning -= 1
         self._sandboxes[sandbox.id] = sandbox
         return {"sandbox": sandbox.id}, json.dumps(self._trees.named(sandbox.world).model_dump()).encode()
 
@@ -85,14 +100,16 @@ class Session:
 
     async def do_close(self, call: Call) -> Answer:
         """Close a sandbox."""
-        sandbox = self._sandboxes.pop(_argument(call, "sandbox", str), None)
+        sandbox = self._sandboxes.get(_argument(call, "sandbox", str))
         if sandbox is not None:
             await self._end(sandbox)
         return {}, b""
 
     async def _end(self, sandbox: Sandbox) -> None:
+        """Close a sandbox; until that is done it is this client's."""
         await self._ports.close(sandbox.id)
         await sandbox.close()
+        self._sandboxes.pop(sandbox.id, None)
 
     # -- commands ----------------------------------------------------------------------------------------------
 
@@ -247,20 +264,27 @@ class Session:
     async def do_keep(self, call: Call) -> Answer:
         """Close the sandboxes that a client that came back does not know: their names were lost on their way."""
         for name in set(self._sandboxes) - set(_argument(call, "sandboxes", list)):
-            await self._end(self._sandboxes.pop(name))
+            await self._end(self._sandboxes[name])
         return {}, b""
 
     async def close(self) -> None:
-        """End everything that this client made; what is already gone is gone."""
+        """End everything that this client made; what is already gone is gone. It is done once, and to its end."""
         self.ended = True
-        sandboxes, self._sandboxes = list(self._sandboxes.values()), {}
-        for failed in await asyncio.gather(*map(self._end, sandboxes), return_exceptions=True):
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        ends = map(self._end, list(self._sandboxes.values()))
+        for failed in await asyncio.gather(*ends, return_exceptions=True):
             if failed is not None:
                 _LOG.warning("a sandbox of a client that left could not be closed: %s", failed)
         await self._states.close()
         for digest in self._pins:
             self._trees.leave(digest)
         self._pins.clear()
+        for folder in self._folders:
+            await asyncio.to_thread(remove_tree, folder)
 
 
 def _tally(sandbox: Sandbox) -> Tally:

@@ -1,10 +1,11 @@
 """A real server in a process of its own, and clients of it."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,18 @@ def server_of(token_file: Path, *options: str, prefix: tuple[str, ...] = ()) -> 
             served.process.kill()
             served.process.wait()
             served.process.stdout.close()
+
+
+@pytest.fixture
+def settle() -> Callable[[Callable[[], object]], Awaitable[None]]:
+    """Wait until a state that the other end of a socket reaches is reached."""
+
+    async def settled(condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110  # another process sets no event
+                await asyncio.sleep(0.005)
+
+    return settled
 
 
 @pytest.fixture

@@ -18,13 +18,6 @@ pytestmark = pytest.mark.timeout(60)
 TOKEN = "t" * 32
 
 
-async def settle(condition):
-    """Until a state that the other end of a socket reaches is reached."""
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110  # another process sets no event
-            await asyncio.sleep(0.005)
-
-
 def descendants(pid):
     """The processes below one."""
     children = {}
@@ -55,7 +48,9 @@ def sleepers(pid):
 
 
 @pytest.mark.namespaces
-def test_a_killed_server_ends_its_sandboxes_and_the_next_one_serves_the_same_client(served, serve, namespace, run):
+def test_a_killed_server_ends_its_sandboxes_and_the_next_one_serves_the_same_client(
+    served, serve, namespace, run, settle
+):
     async def main():
         async with served.client() as client:
             sandbox = await client.create(World())
@@ -118,7 +113,7 @@ asyncio.run(main())
 
 
 @pytest.mark.namespaces
-def test_a_killed_client_leaves_nothing_on_the_server(served, run):
+def test_a_killed_client_leaves_nothing_on_the_server(served, run, settle):
     async def main():
         command = [sys.executable, "-c", CLIENT, served.address, str(served.token_file)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as client:  # noqa: ASYNC220  # to be killed
@@ -150,7 +145,7 @@ def local_server(backend, **bounds):
     return SandboxServer(backend, TOKEN, bounds=ServerBounds(**bounds))
 
 
-def test_what_a_cancelled_caller_did_not_get_is_given_back(run):
+def test_what_a_cancelled_caller_did_not_get_is_given_back(run, settle):
     async def main():
         gate = asyncio.Event()
 
@@ -182,7 +177,7 @@ def test_what_a_cancelled_caller_did_not_get_is_given_back(run):
     run(main())
 
 
-def test_goodbye_closes_everything_of_this_client_and_of_no_other(run):
+def test_goodbye_closes_everything_of_this_client_and_of_no_other(run, settle):
     async def main():
         backend = FakeBackend()
         async with local_server(backend) as server, RemoteBackend(server.address, token=TOKEN) as other:
@@ -204,21 +199,21 @@ def test_goodbye_closes_everything_of_this_client_and_of_no_other(run):
     run(main())
 
 
-async def cut(client):
+async def cut(client, settle):
     """Break a client's connection, as a network does."""
     link = client._opened._link
     link._writer.transport.abort()
     await settle(lambda: link.ended is not None)
 
 
-def test_without_grace_a_broken_connection_is_the_end_of_its_sandboxes(run):
+def test_without_grace_a_broken_connection_is_the_end_of_its_sandboxes(run, settle):
     async def main():
         backend = FakeBackend()
         async with local_server(backend) as server, RemoteBackend(server.address, token=TOKEN) as client:
             sandbox = await client.create(World())
             running = asyncio.ensure_future(sandbox.exec(["hold"]))
             await settle(lambda: backend.open[sandbox.id].held == 1)
-            await cut(client)
+            await cut(client, settle)
             with pytest.raises(SandboxDied):
                 await running
             await settle(lambda: not backend.open)
@@ -230,7 +225,7 @@ def test_without_grace_a_broken_connection_is_the_end_of_its_sandboxes(run):
     run(main())
 
 
-def test_with_grace_a_client_that_comes_back_goes_on_with_its_sandboxes(run):
+def test_with_grace_a_client_that_comes_back_goes_on_with_its_sandboxes(run, settle):
     async def main():
         backend = FakeBackend()
         async with (
@@ -242,7 +237,7 @@ def test_with_grace_a_client_that_comes_back_goes_on_with_its_sandboxes(run):
             running = asyncio.ensure_future(sandbox.exec(["hold"]))
             inner = backend.open[sandbox.id]
             await settle(lambda: inner.held == 1)
-            await cut(client)
+            await cut(client, settle)
             with pytest.raises(InfrastructureFailure, match="not known"):
                 await running
             await settle(lambda: inner.held == 0)  # what nobody waits for is cancelled
@@ -253,7 +248,7 @@ def test_with_grace_a_client_that_comes_back_goes_on_with_its_sandboxes(run):
     run(main())
 
 
-def test_with_grace_a_client_that_does_not_come_back_is_forgotten(run):
+def test_with_grace_a_client_that_does_not_come_back_is_forgotten(run, settle):
     async def main():
         backend = FakeBackend()
         async with (
@@ -261,7 +256,7 @@ def test_with_grace_a_client_that_does_not_come_back_is_forgotten(run):
             RemoteBackend(server.address, token=TOKEN) as client,
         ):
             sandbox = await client.create(World())
-            await cut(client)
+            await cut(client, settle)
             await settle(lambda: not backend.open)
             with pytest.raises(SandboxDied):
                 await sandbox.read("/work/a")
@@ -269,7 +264,7 @@ def test_with_grace_a_client_that_does_not_come_back_is_forgotten(run):
     run(main())
 
 
-def test_a_client_that_was_not_told_of_its_sandbox_does_not_keep_it(run):
+def test_a_client_that_was_not_told_of_its_sandbox_does_not_keep_it(run, settle):
     async def main():
         backend = FakeBackend()
         async with (
@@ -280,7 +275,7 @@ def test_a_client_that_was_not_told_of_its_sandbox_does_not_keep_it(run):
             session = next(iter(server._clients.values())).session
             lost = await backend.create(World())
             session._sandboxes[lost.id] = lost
-            await cut(client)
+            await cut(client, settle)
             await sandbox.write("/work/a", b"x")
             assert list(backend.open) == [sandbox.id]
 
@@ -301,7 +296,7 @@ def test_a_served_backend_that_breaks_is_said_as_it_is(run):
     run(main())
 
 
-def test_the_end_of_a_server_reaches_clients_at_once(run):
+def test_the_end_of_a_server_reaches_clients_at_once(run, settle):
     async def main():
         backend = FakeBackend()
         async with local_server(backend) as server:

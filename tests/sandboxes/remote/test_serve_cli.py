@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from envgym.errors import InfrastructureFailure
+from envgym.task import World
+
 pytestmark = pytest.mark.timeout(60)
 
 
@@ -57,3 +60,31 @@ def test_the_first_line_is_the_address_and_an_interrupt_is_an_orderly_end(servin
     served.process.send_signal(signal.SIGINT)
     assert served.process.wait(20) == 0
     assert sorted(state.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [
+        ("sandboxs=3", "sandboxs: there is no such bound; there are"),
+        ("sandboxes=many", "sandboxes=many: it must be a number"),
+        ("sandboxes=0", "ServerBounds.sandboxes is 0; it must be positive"),
+        ("sandboxes", "not of the form name=value"),
+    ],
+)
+def test_a_wrong_bound_is_named(bound, said, tmp_path):
+    done = serve("--token-file", tmp_path / "token", "--bound", bound)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_bound_holds_for_clients(serving, namespace, run):
+    served = serving(*namespace, "--bound", "sandboxes=1")
+
+    async def main():
+        async with served.client() as client:
+            await client.create(World())
+            with pytest.raises(InfrastructureFailure, match="1 sandboxes"):
+                await client.create(World())
+
+    run(main())
