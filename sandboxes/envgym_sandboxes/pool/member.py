@@ -118,6 +118,7 @@ class Member:
         return await asyncio.shield(self._building)
 
     async def _build(self) -> SandboxBackend:
+        backend: SandboxBackend | None = None
         try:
             backend = self.make()
             if self._owned:
@@ -127,8 +128,10 @@ class Member:
                 self.ledger.look(use.total, use.available, {}, 0.0)
             self._backend = backend
             return backend
-        except Exception as error:
-            self.fall(error)
+        except BaseException as error:
+            self._let_go(backend)
+            if isinstance(error, Exception):
+                self.fall(error)
             raise
         finally:
             self._building = None

@@ -6,7 +6,7 @@ another process's, and outlives the backend that took it.
 
 import contextlib
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -53,14 +53,14 @@ class States:
     def __init__(self, members: Mapping[str, Member]) -> None:
         self._members = members
         self._snapshots: dict[str, Kept] = {}
-        self._references: Counter[tuple[str, str]] = Counter()
+        self._references: dict[str, Counter[str]] = defaultdict(Counter)  # name -> share -> how many
 
     def keep(self, sandbox: PoolSandbox, inner: SandboxSnapshot) -> SandboxSnapshot:
         """The pool's handle of a snapshot that one of its sandboxes made."""
         snapshot = self.handle(sandbox.member, inner)
         if not inner.durable:
             self._snapshots[snapshot.id] = Kept(sandbox.member, sandbox.generation, inner, sandbox.world)
-            self._references[sandbox.seat.share, snapshot.id] += 1
+            self._references[snapshot.id][sandbox.seat.share] += 1
         return snapshot
 
     @staticmethod
@@ -88,7 +88,7 @@ class States:
         backend = await kept.member.ready()
         await backend.retain(kept.at(backend))
         if not snapshot.durable:
-            self._references[share, snapshot.id] += 1
+            self._references[snapshot.id][share] += 1
 
     async def release(self, share: str, snapshot: SandboxSnapshot) -> None:
         """One reference less: the share's, or that of whoever has one."""
@@ -100,13 +100,11 @@ class States:
         await backend.release(kept.at(backend))
 
     def _forget_one(self, share: str, name: str) -> None:
-        owners = [share, *(owner for owner, held in self._references if held == name)]
-        owner = next(owner for owner in owners if self._references[owner, name])
-        self._references[owner, name] -= 1
-        if not self._references[owner, name]:
-            del self._references[owner, name]
-        if not any(held == name for _owner, held in self._references):
-            del self._snapshots[name]
+        held = self._references[name]
+        owner = share if held[share] else next(iter(+held))
+        held[owner] -= 1
+        if not +held:
+            del self._references[name], self._snapshots[name]
 
     @asynccontextmanager
     async def at_sandbox(self, snapshot: SandboxSnapshot, sandbox: PoolSandbox) -> AsyncIterator[SandboxSnapshot]:
@@ -135,8 +133,8 @@ class States:
 
     async def leave(self, share: str) -> None:
         """Give back all references of a share; what is gone is gone."""
-        for (owner, name), count in list(self._references.items()):
-            for _ in range(count if owner == share else 0):
+        for name, held in list(self._references.items()):
+            for _ in range(held[share]):
                 with contextlib.suppress(EnvgymError):
                     await self.release(share, SandboxSnapshot(id=name, backend="pool"))
 
