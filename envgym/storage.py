@@ -109,7 +109,7 @@ def encode(episode: Episode) -> bytes:
         "parent": None
         if episode.parent is None
         else (episode.parent.episode, episode.parent.turn, episode.parent.token),
-        "grades": [grade.model_dump(mode="json") for grade in episode.grades],
+        "grades": [grade.model_dump() for grade in episode.grades],
         "provenance": list(episode.provenance),
         "wall_s": episode.wall_s,
     }

@@ -4,6 +4,7 @@ import json
 import random
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,14 @@ relaxed = settings(
     max_examples=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+
+
+def test_a_grades_channel_may_have_any_name():
+    """Found by the law below: pydantic's JSON mode replaces half a surrogate pair in a key, and says nothing."""
+    channels = {"\ud800": 1.0, "\udfff": 0.5, "reward": float("inf")}
+    episode = Episode(id="e", task_id="t", root=Step(()), turns=(), seed=0, stop=StopReason.SUBMITTED, wall_s=0.0)
+    episode = replace(episode, grades=(Grade(grader="g", version="1", channels=channels),))
+    assert decode(encode(episode)).grades == episode.grades
 
 
 @relaxed
