@@ -137,7 +137,7 @@ relaxed = settings(
 
 def test_a_grades_channel_may_have_any_name():
     """Found by the law below: pydantic's JSON mode replaces half a surrogate pair in a key, and says nothing."""
-    channels = {"\ud800": 1.0, "\udfff": 0.5, "reward": float("inf")}
+    channels = {"\ud800": 1.0, "reward": float("inf")}
     episode = Episode(id="e", task_id="t", root=Step(()), turns=(), seed=0, stop=StopReason.SUBMITTED, wall_s=0.0)
     episode = replace(episode, grades=(Grade(grader="g", version="1", channels=channels),))
     assert decode(encode(episode)).grades == episode.grades

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from envgym.errors import EnvgymError, InfrastructureFailure, SandboxUnavailable
-from envgym.sandbox import BackendReport, MemoryUse, Sandbox
+from envgym.sandbox import BackendReport, MemoryUse, Sandbox, SandboxSnapshot
 from envgym.task import World
 from envgym_sandboxes import world as worlds
 from envgym_sandboxes.backend import LayeredBackend, heard
@@ -23,6 +23,7 @@ from envgym_sandboxes.bases import Base
 from envgym_sandboxes.capsule import TOOLS
 from envgym_sandboxes.channel import ZygoteClient
 from envgym_sandboxes.docker_engine.client import Client, Facts
+from envgym_sandboxes.docker_engine.commit import check_name, commit
 from envgym_sandboxes.docker_engine.container import Container, Kind, Maker, block_devices
 from envgym_sandboxes.docker_engine.report import examine
 from envgym_sandboxes.docker_engine.stock import Stock
@@ -228,6 +229,19 @@ class DockerBackend(LayeredBackend):
         used = {name: size for name, one in containers.items() if (size := one.used_bytes()) is not None}
         total, available = host_memory()
         return MemoryUse(total, available, used)
+
+    async def commit(self, snapshot: SandboxSnapshot, name: str) -> str:
+        """Make an image `name` ("NAME" or "NAME:TAG") of the engine's from a snapshot, and return its id.
+
+        It has the world's image, what the sandbox had in its own directories, owned by root, and the world's
+        workdir and variables. Everything is copied. Raises ValueError for a name that is none, SnapshotGone, and
+        OSError when a directory is larger than `Resources.transfer_bytes`.
+        """
+        check_name(name)
+        async with await self.restore(snapshot) as sandbox:
+            image = await asyncio.to_thread(self.image, sandbox.world)
+            tops = {target for _source, target in _places(sandbox.world)} - {_SHARED}
+            return await commit(self._client, sandbox, image, tops, name)
 
     # -- the end -----------------------------------------------------------------------------------------------
 

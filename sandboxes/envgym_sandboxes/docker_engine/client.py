@@ -10,7 +10,7 @@ import os
 import socket
 import tarfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -154,12 +154,23 @@ class Client:
             found = api.images(filters={"label": f"{_DIGEST}={mark}"})
         if found:
             return str(found[0]["Id"])
-        reading, writing = os.pipe()
-        packer = threading.Thread(target=_pack, args=(writing, image.root, extra, inside))
-        packer.start()
         name = f"envgym/{'agent-' if extra else ''}{digest.partition(':')[2][:12]}"
-        with self._faults(f"importing image {image.name}"), open(reading, "rb") as stream:
-            api.import_image_from_stream(stream, repository=name, tag="latest", changes=[f"LABEL {_DIGEST}={mark}"])
+        return self.make_image(
+            f"{name}:latest", image, {inside: extra} if extra else {}, [f"LABEL {_DIGEST}={mark}"]
+        )
+
+    def make_image(self, name: str, image: Image, trees: Mapping[str, Path], changes: list[str]) -> str:
+        """The engine's id of a new image called `name`: another one's files, with some directories exchanged.
+
+        trees: paths inside -> what is there instead. changes: instructions as of a Dockerfile.
+        """
+        api = self._api()
+        repository, _, tag = name.partition(":")
+        reading, writing = os.pipe()
+        packer = threading.Thread(target=_pack, args=(writing, image.root, trees))
+        packer.start()
+        with self._faults(f"importing image {image.name} as {name}"), open(reading, "rb") as stream:
+            api.import_image_from_stream(stream, repository=repository, tag=tag, changes=changes)
             packer.join()
             return str(api.inspect_image(name)["Id"])
 
@@ -238,8 +249,13 @@ class Client:
         return removed
 
 
-def _pack(fd: int, root: str, extra: Path | None, inside: str) -> None:
+def _pack(fd: int, root: str, trees: Mapping[str, Path]) -> None:
     """Write a root file system as a tar; whoever reads it may be gone before its end."""
+    inside = {path.lstrip("/"): tree for path, tree in trees.items()}
+
+    def kept(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        name = info.name.removeprefix("./")
+        return None if any(f"{name}/".startswith(f"{path}/") for path in inside) else owned(info)
 
     def owned(info: tarfile.TarInfo) -> tarfile.TarInfo:
         if os.geteuid() != 0:
@@ -249,8 +265,8 @@ def _pack(fd: int, root: str, extra: Path | None, inside: str) -> None:
 
     try:
         with open(fd, "wb") as file, tarfile.open(fileobj=file, mode="w|") as archive:
-            archive.add(root, ".", filter=owned)
-            if extra:
-                archive.add(extra, inside.lstrip("/"), filter=owned)
+            archive.add(root, ".", filter=kept)
+            for path, tree in inside.items():
+                archive.add(tree, path, filter=owned)
     except BrokenPipeError:
         return  # the engine refused it, and says why

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from envgym.errors import EnvgymError, InfrastructureFailure, SandboxUnavailable
 from envgym.limits import Resources
-from envgym.sandbox import BackendReport
+from envgym.sandbox import BackendReport, SandboxSnapshot
 from envgym.task import World
 from envgym_sandboxes import copies, protocol
 from envgym_sandboxes import world as worlds
@@ -29,6 +29,7 @@ from envgym_sandboxes.channel import Peer, ZygoteClient
 from envgym_sandboxes.docker_engine import runtime
 from envgym_sandboxes.docker_engine.attached import Attached
 from envgym_sandboxes.docker_engine.client import Client, Facts
+from envgym_sandboxes.docker_engine.commit import check_name, commit
 from envgym_sandboxes.docker_engine.container import Kind, Maker, hardening
 from envgym_sandboxes.docker_engine.report import examine
 from envgym_sandboxes.engine import Frozen, Started
@@ -227,6 +228,13 @@ class DockerCopyBackend(LayeredBackend):
         if life is not None:
             with contextlib.suppress(EnvgymError):
                 await life.container.remove()
+
+    async def commit(self, snapshot: SandboxSnapshot, name: str) -> str:
+        """Make an image of the engine's from a snapshot, and return its id: see `DockerBackend.commit`."""
+        check_name(name)
+        async with await self.restore(snapshot) as sandbox:
+            image = await asyncio.to_thread(self.image, sandbox.world)
+            return await commit(self._client, sandbox, image, copies.tops(sandbox.world), name)
 
     # -- the end -----------------------------------------------------------------------------------------------
 

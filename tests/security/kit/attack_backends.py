@@ -1,6 +1,7 @@
 """The registry: which backends are attacked, a line each, and what each of them declares not to protect.
 
-Such an attack must succeed there (a strict expected failure), so that the table cannot go stale.
+Such an attack must succeed there (a strict expected failure), so that the table cannot go stale; only what could take
+the machine with it is declared without being tried.
 """
 
 from dataclasses import dataclass
