@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from envgym_sandboxes.tree import live_processes
+from envgym_sandboxes.tree import live_processes, processes
 
 __all__ = ["DEEPEST", "Files", "Memory", "descendants", "files", "memory", "private_bytes"]
 
@@ -45,8 +45,8 @@ class Memory:
     largest: int | None = None
 
 
-def descendants(root: int) -> set[int]:
-    """The living processes below one."""
+def descendants(root: int, *, ended: bool = False) -> set[int]:
+    """The living processes below one. ended: those too that nobody has waited for yet, which have a number still."""
     found: set[int] = set()
     level = {root}
     try:
@@ -54,8 +54,8 @@ def descendants(root: int) -> set[int]:
             level = {child for pid in level for child in _children(pid, must=pid == root)} - found
             found |= level
     except FileNotFoundError:  # a kernel that keeps no such list
-        return set(live_processes(root))
-    return {pid for pid in found if not _ended(pid)}
+        return (set(processes(root)) - {root}) if ended else set(live_processes(root))
+    return found if ended else {pid for pid in found if not _ended(pid)}
 
 
 def _ended(pid: int) -> bool:

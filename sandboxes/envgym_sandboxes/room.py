@@ -34,7 +34,7 @@ class Room:
         while self._latest and self._latest[0] < now - _UNUSED_S:
             self._latest.popleft()
         if self._out >= self._most:
-            self._out = len(self._latest) + sum(map(_threads, descendants(self._me)))
+            self._out = len(self._latest) + sum(map(_threads, descendants(self._me, ended=True)))
         if self._out >= self._most:
             return False
         self._out += 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from envgym_sandboxes import cgroups
-from envgym_sandboxes.cgroups import choose
+from envgym_sandboxes.cgroups import Groups, choose, controllers
 from envgym_sandboxes.delegation import OWNER, enable
 from envgym_sandboxes.state import remove_cgroup
 
@@ -199,3 +199,22 @@ def test_others_are_never_moved(passed_on):
 def test_nothing_changes_where_there_is_nothing_to_enable(tmp_path):
     assert not enable(tmp_path, ["memory"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_groups_that_could_not_be_made_whole_are_removed_without_descriptors():
+    """In a child, since it is left without any descriptor to open a file with."""
+    if "memory" not in controllers():
+        pytest.skip("no control groups can be made here")
+    name = f"envgym-{os.getpid()}-whole"
+    if (pid := os.fork()) == 0:
+        import resource
+
+        controllers()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+        try:
+            Groups(name, Resources())
+        except OSError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert [place for place in set(controllers().values()) if Path(place, name).exists()] == []

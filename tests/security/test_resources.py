@@ -107,10 +107,21 @@ __import__("time").sleep(0.5)
 
 @pytest.mark.parametrize("kind", BUFFERS)
 def test_memory_in_buffers_of_the_kernel_is_bounded_too(cell, kind):
-    """Forty processes with two thousand buffers each: many gigabytes, if nothing counts them."""
+    """Forty processes with two thousand buffers each: many gigabytes, if nothing counts them.
+
+    Others use this machine too: what is seen once may be theirs, what is seen three times is not.
+    """
+    program = "import os, sys\n" + FILL.format(fill=BUFFERS[kind])
+    held = [held_by(cell, program)]
+    while held[-1] >= 1 << 30 and len(held) < 3:
+        held.append(held_by(cell, program))
+    assert min(held) < 1 << 30, f"{[size >> 20 for size in held]} MiB of the host's memory"
+
+
+def held_by(cell, program):
+    """How much memory goes away with a sandbox that runs a program."""
     most = in_use()
     prisoner = cell.create()
-    program = "import os, sys\n" + FILL.format(fill=BUFFERS[kind])
     ending = prisoner.begin("exec", ["python3", "-c", program], timeout_s=3)
     begin = most
     while not ending.done():
@@ -120,8 +131,7 @@ def test_memory_in_buffers_of_the_kernel_is_bounded_too(cell, kind):
         time.sleep(0.02)
     prisoner.close()
     time.sleep(0.2)
-    held = most - in_use()  # what went away with it: others use this machine too
-    assert held < 1 << 30, f"{held >> 20} MiB of the host's memory"
+    return most - in_use()
 
 
 def test_a_full_disk_is_the_sandboxs_own_and_can_be_emptied(cell):
