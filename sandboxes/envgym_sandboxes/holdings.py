@@ -46,7 +46,7 @@ class Memory:
 
 
 def descendants(root: int, *, ended: bool = False) -> set[int]:
-    """The living processes below one. ended: those too that nobody has waited for yet, which have a number still."""
+    """The living processes below one. ended: those too that nobody has waited for, which have a number still."""
     found: set[int] = set()
     level = {root}
     try:

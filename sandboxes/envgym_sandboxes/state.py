@@ -139,7 +139,8 @@ def remove_cgroup(group: Path) -> bool:
     """Kill what is in a group and remove it; False while something in it is still dying.
 
     A process that was waited for may count for a moment longer, and version 1 tells nobody when it no longer does.
-    Version 2 kills all at once, so that none can fork itself away. An empty group goes also when no file can be opened.
+    Version 2 kills all at once, so that none can fork itself away. An empty group goes also when no file can be
+    opened.
     """
     with contextlib.suppress(OSError):
         group.rmdir()
