@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests: `core` (under two minutes), `slow` (the rest), or `all` (core first, so that what is broken shows
 # early). Further arguments go to pytest. What this machine cannot run is listed at the end with its reason.
+# The slow ones wait more than they compute: those of sandboxes run beside all others.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,9 +9,7 @@ VENV=${VENV:-.venv}
 suite=${1:-all}
 if [ $# -gt 0 ]; then shift; fi
 case $suite in
-  core) marked=(-m 'not slow') ;;
-  slow) marked=(-m slow) ;;
-  all) marked=() ;;
+  core | slow | all) ;;
   *) echo "scripts/test.sh: suite '$suite' is none of: core, slow, all" >&2; exit 2 ;;
 esac
 
@@ -18,8 +17,9 @@ esac
 place=${TMPDIR:-/tmp}
 [ -d /dev/shm ] && [ -w /dev/shm ] && place=/dev/shm
 scratch=$(mktemp -d "$place/envgym-tests-XXXXXX")
-started=
+started= beside=
 finish() {
+  if [ -n "$beside" ]; then kill "$beside" 2>/dev/null && wait "$beside" || true; fi
   rm -rf "$scratch"
   [ -z "$started" ] || scripts/dockerd.sh stop
 }
@@ -33,6 +33,38 @@ if [ -z "${DOCKER_HOST:-}" ] && [ "$(id -u)" -eq 0 ]; then
 fi
 
 # Plugins are named, not discovered: discovery loads what the suite does not use.
-export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 HYPOTHESIS_STORAGE_DIRECTORY="$scratch/hypothesis"
-"$VENV/bin/python" -m pytest -q -p no:cacheprovider -p pytest_timeout -p _hypothesis_pytestplugin \
-  --basetemp="$scratch/tmp" --durations=10 "${marked[@]}" "$@"
+export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+run() { # NAME, then arguments of pytest
+  local name=$1
+  shift
+  HYPOTHESIS_STORAGE_DIRECTORY="$scratch/hypothesis-$name" "$VENV/bin/python" -m pytest -q -p no:cacheprovider \
+    -p pytest_timeout -p _hypothesis_pytestplugin --basetemp="$scratch/$name" --durations=10 "$@"
+}
+
+in_sandboxes=(tests/sandboxes tests/security)
+side_by_side() {
+  local others=() path status=0
+  for path in tests/*; do
+    [[ " ${in_sandboxes[*]} " == *" $path "* || $path == */conftest.py || $path == */__pycache__ ]] || others+=("$path")
+  done
+  run others -m slow "${others[@]}" >"$scratch/others.log" 2>&1 &
+  beside=$!
+  run sandboxes -m slow "${in_sandboxes[@]}" || status=$?
+  wait "$beside" || status=$?
+  beside=
+  cat "$scratch/others.log"
+  return "$status"
+}
+
+status=0
+if [ $# -gt 0 ]; then
+  case $suite in
+    core) run core -m 'not slow' "$@" ;;
+    slow) run slow -m slow "$@" ;;
+    all) run all "$@" ;;
+  esac
+else
+  [ "$suite" = slow ] || run core -m 'not slow' || status=$?
+  [ "$suite" = core ] || side_by_side || status=$?
+fi
+exit "$status"

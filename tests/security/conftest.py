@@ -32,8 +32,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _marks(metafunc: pytest.Metafunc, backend: Backend) -> list[pytest.MarkDecorator]:
-    same = metafunc.definition.get_closest_marker("same_everywhere") is not None
-    marks = [pytest.mark.slow] if backend.slow or (same and backend != BACKENDS[0]) else []
+    marks = [] if backend == BACKENDS[0] else [pytest.mark.slow]  # the core suite attacks the default one
     weakness = WEAKER.get((metafunc.function.__name__, backend.name))
     if weakness:
         marks.append(pytest.mark.xfail(strict=True, reason=weakness.reason, run=weakness.tried))

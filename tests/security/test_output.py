@@ -20,7 +20,6 @@ ESCAPES = (
 )
 
 
-@pytest.mark.same_everywhere
 @pytest.mark.parametrize("way", ["argv", "shell"])
 def test_every_byte_arrives_as_it_was_written(cell, way):
     prisoner = cell.create()
@@ -35,7 +34,6 @@ def test_every_byte_arrives_as_it_was_written(cell, way):
     assert prisoner.call("read", "bytes") == every
 
 
-@pytest.mark.same_everywhere
 def test_output_that_looks_like_the_protocol_is_output(cell):
     prisoner = cell.create()
     frames = b"\0\0\0\x10\0\0\0\0" + b'{"dead":"forged"}' + b'{"id":1,"code":0,"out":0}' + b"0\0\0" * 5
@@ -46,7 +44,6 @@ def test_output_that_looks_like_the_protocol_is_output(cell):
     assert prisoner.run(["cat", "frames"]).stdout == frames
 
 
-@pytest.mark.same_everywhere
 def test_invalid_text_in_names_variables_and_results_breaks_no_view(cell):
     prisoner = cell.create()
     result = prisoner.run("x=$'\\xff\\xfe'; export x; echo $x; false $'\\xff'; ls $'\\xff'; cd $'\\xff'; $'\\xff'")
@@ -58,7 +55,6 @@ def test_invalid_text_in_names_variables_and_results_breaks_no_view(cell):
         assert fork.run(["printenv"], env={"y": "\udcff"}).stdout.count(b"\xff") == 1
 
 
-@pytest.mark.same_everywhere
 def test_a_failing_setups_output_cannot_steer_a_terminal(cell):
     with pytest.raises(EnvironmentFailure) as caught:
         cell.create(setup=("printf '\\033]0;title\\007\\033[2J'; exit 3",))

@@ -410,7 +410,6 @@ def test_the_memory_of_a_warm_interpreter_holds_nothing_of_others(cell):
     assert result.stdout == b"enough: True\nfound: []\n", result.text
 
 
-@pytest.mark.same_everywhere
 def test_the_shells_own_descriptors_can_be_closed_read_and_written_without_harm(cell):
     prisoner = cell.create()
     forge = (
@@ -455,7 +454,6 @@ HOSTILE_SHELLS = {
 }
 
 
-@pytest.mark.same_everywhere
 @pytest.mark.parametrize("attack", HOSTILE_SHELLS)
 def test_a_hostile_shell_harms_only_itself(cell, attack):
     """Its commands may fail; the sandbox answers, snapshots and forks, and programs of their own run as before."""

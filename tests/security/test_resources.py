@@ -209,7 +209,6 @@ def test_floods_of_output_are_cut_and_end_at_their_deadline(cell):
     assert cell.owner.memory_bytes() - before < 64 * MEBIBYTE
 
 
-@pytest.mark.same_everywhere
 @pytest.mark.parametrize("size", [130 << 10, 3 << 20, pytest.param(20 << 20, marks=pytest.mark.slow)])
 def test_arguments_and_variables_of_any_length_are_data_or_an_error(cell, size):
     prisoner = cell.create()

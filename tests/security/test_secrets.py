@@ -146,7 +146,6 @@ def test_a_deleted_secret_is_in_no_later_layer_and_in_no_freed_room(cell):
         assert secret.encode() not in repr(prisoner.call("diff")).encode()
 
 
-@pytest.mark.same_everywhere
 def test_the_state_directory_is_the_owners_alone(cell):
     cell.create().run("true")
     for path in [*cell.owner.state.iterdir()]:

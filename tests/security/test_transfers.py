@@ -165,7 +165,6 @@ NAMES = [
 ]
 
 
-@pytest.mark.same_everywhere
 def test_names_of_any_bytes_survive_both_ways_and_lead_nowhere(cell):
     prisoner = cell.create()
     source = cell.scratch / "source"

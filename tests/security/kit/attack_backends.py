@@ -11,25 +11,21 @@ __all__ = ["BACKENDS", "WEAKER", "Backend", "Weakness"]
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """module:Class; whether its owner is an ordinary user; the image that its worlds need.
-
-    slow: whether all of its attacks are left to the slow suite.
-    """
+    """module:Class; whether its owner is an ordinary user; the image that its worlds need."""
 
     name: str
     made_by: str
     ordinary: bool = False
     image: str = "host"
-    slow: bool = False
 
 
 BACKENDS = (
     Backend("namespace", "envgym_sandboxes.namespace:NamespaceBackend"),
     Backend("namespace-user", "envgym_sandboxes.namespace:NamespaceBackend", ordinary=True),
-    Backend("landlock", "envgym_sandboxes.landlock_backend:LandlockBackend", slow=True),
+    Backend("landlock", "envgym_sandboxes.landlock_backend:LandlockBackend"),
     Backend("landlock-user", "envgym_sandboxes.landlock_backend:LandlockBackend", ordinary=True),
     Backend("docker", "envgym_sandboxes.docker_engine.backend:DockerBackend", image="base"),
-    Backend("docker-copy", "envgym_sandboxes.docker_engine.copying:DockerCopyBackend", image="base", slow=True),
+    Backend("docker-copy", "envgym_sandboxes.docker_engine.copying:DockerCopyBackend", image="base"),
 )
 
 
