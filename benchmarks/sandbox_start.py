@@ -4,7 +4,6 @@ A start is counted until `true` has ended. Every round measures each case once.
 """
 
 import asyncio
-import contextlib
 import os
 import shutil
 import statistics
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from _harness import Row, finish, options, scratch_folder
 from envgym_sandboxes.cgroups import controllers
+from envgym_sandboxes.holdings import proportional_bytes
 from envgym_sandboxes.namespace import NamespaceBackend
 
 from envgym.task import World
@@ -29,12 +29,9 @@ def memory() -> float:
     """Proportional set size of a sandbox's own processes, in MB: the mean over all of ours, by their groups."""
     sizes = []
     for group in Path(controllers()["pids"]).glob(f"envgym-{os.getpid()}-*"):
-        total = 0
-        for pid in (group / "cgroup.procs").read_text().split():
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:  # it may just have ended
-                total += sum(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+        total = sum(proportional_bytes(int(pid)) for pid in (group / "cgroup.procs").read_text().split())
         if total:  # one more is kept ready for the next sandbox
-            sizes.append(total / 1024)
+            sizes.append(total / (1 << 20))
     return statistics.mean(sizes)
 
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from _harness import Row, finish, options, scratch_folder
+from envgym_sandboxes.holdings import descendants, proportional_bytes
 from envgym_sandboxes.namespace import NamespaceBackend
 from envgym_sandboxes.pool import PoolBackend, PoolBounds
 
@@ -29,32 +30,9 @@ def meminfo() -> dict[str, int]:
     return {name: int(value.split()[0]) << 10 for name, value in fields}
 
 
-def descendants(root: int) -> list[int]:
-    parents: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents.setdefault(int(fields[1]), []).append(int(name))
-    found, level = [], [root]
-    while level:
-        level = [child for parent in level for child in parents.get(parent, [])]
-        found += level
-    return found
-
-
-def proportional_bytes(root: int) -> int:
-    """The proportional set size of all processes below one."""
-    total = 0
-    for pid in descendants(root):
-        try:
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
-    return total
+def proportional(root: int) -> int:
+    """The proportional set size of all processes below one, bytes."""
+    return sum(map(proportional_bytes, descendants(root)))
 
 
 def at(values: list[float], part: float) -> float:
@@ -96,12 +74,12 @@ async def measure(root: str, count: int, rounds: int) -> dict[str, float]:
     found: dict[str, float] = {}
     async with PoolBackend(lambda: NamespaceBackend(root=root), bounds=bounds) as pool:
         await (await pool.create(World())).close()
-        before, small = meminfo(), proportional_bytes(os.getpid())
+        before, small = meminfo(), proportional(os.getpid())
         began = time.perf_counter()
         sandboxes = await asyncio.gather(*(pool.create(World()) for _ in range(count)))
         found["starts"] = count / (time.perf_counter() - began)
         after = meminfo()
-        found["pss"] = (proportional_bytes(os.getpid()) - small) / count
+        found["pss"] = (proportional(os.getpid()) - small) / count
         found["host"] = (before["MemAvailable"] - after["MemAvailable"]) / count
         found["layers"] = (after["Shmem"] - before["Shmem"]) / count
         for name, command in (("argv", ["true"]), ("shell", "true")):

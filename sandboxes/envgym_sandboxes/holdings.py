@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 from envgym_sandboxes.tree import live_processes, processes
 
-__all__ = ["DEEPEST", "Files", "Memory", "descendants", "files", "memory", "private_bytes"]
+__all__ = [
+    "DEEPEST", "Files", "Memory", "descendants", "files", "memory", "private_bytes", "proportional_bytes",
+]  # fmt: skip
 
 DEEPEST = 1000
 """Levels that are counted: under Landlock each opening costs as much as it is deep."""
@@ -107,6 +109,15 @@ def private_bytes(pid: int) -> int:
         sizes = _status(pid)
         return sizes.get(b"RssAnon", 0) + sizes.get(b"VmSwap", 0)
     return sizes.get(b"Pss_Anon", 0) + sizes.get(b"SwapPss", 0)
+
+
+def proportional_bytes(pid: int) -> int:
+    """The proportional set size of a process: all that it holds, what it shares divided among those who do."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            return _sizes(file.read()).get(b"Pss", 0)
+    except OSError:
+        return 0
 
 
 def _status(pid: int) -> dict[bytes, int]:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from envgym_sandboxes.holdings import descendants
 from envgym_sandboxes.remote import RemoteBackend, SandboxServer, ServerBounds
 from envgym_sandboxes.remote.parcels import disk_root
 
@@ -16,24 +17,6 @@ from envgym.testing.fakes import FakeBackend
 
 pytestmark = pytest.mark.timeout(60)
 TOKEN = "t" * 32
-
-
-def descendants(pid):
-    """The processes below one."""
-    children = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if fields[0] not in "ZX":
-                children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found, level = [], [pid]
-    while level:
-        level = [child for parent in level for child in children.get(parent, [])]
-        found += level
-    return found
 
 
 def sleepers(pid):
