@@ -181,6 +181,24 @@ def test_a_killed_container_is_a_dead_sandbox(make_copying, boxed, run):
     run(main())
 
 
+def test_a_sandbox_whose_output_nobody_takes_is_closed_at_once(make_copying, boxed, run, tmp_path):
+    """An engine waits with a removal until all that a container wrote has been taken, by those who are attached."""
+
+    async def main():
+        async with make_copying() as backend, await backend.create(boxed) as sandbox:
+            await sandbox.exec("head -c 30000000 /dev/zero > big")
+            fetching = [asyncio.ensure_future(sandbox.get("big", str(tmp_path / f"{n}"))) for n in range(4)]
+            await asyncio.sleep(0.05)
+            time.sleep(0.5)  # this loop reads nothing, until all buffers on the way are full
+            async with asyncio.timeout(15):
+                await sandbox.close()
+            for ended in await asyncio.gather(*fetching, return_exceptions=True):
+                assert isinstance(ended, SandboxDied), ended
+            assert containers(os.getpid()) == []
+
+    run(main())
+
+
 def test_worlds_that_cannot_be_copied_are_refused(make_copying, boxed, run):
     bounds = {"file_bytes": 1 << 20, "inodes": 1000, "io_bytes_s": 1 << 20}
     wrong = [({"image": "host"}, "image"), ({"workdir": "/"}, "workdir"), ({"files": {"/etc/x": ""}}, "outside")]

@@ -75,8 +75,9 @@ class Attached:
                         self._told = (self._told + data)[-_KEPT:]
                     else:
                         ours.sendall(data)
-        with contextlib.suppress(OSError):
-            ours.shutdown(socket.SHUT_RDWR)
+        for end in (ours, self._line):  # an agent that nobody hears must not wait to be
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(RuntimeError):  # the loop has ended before
             self._loop.call_soon_threadsafe(self._over, ours)
 
@@ -95,14 +96,21 @@ class Attached:
     async def remove(self) -> None:
         """Kill and remove it. Raises InfrastructureFailure, SandboxUnavailable when the engine does not answer."""
         try:
-            await self._client.call(self._client.remove, self.name)
+            await self._let_go()
         finally:
-            if self._line is not None:
-                with contextlib.suppress(OSError):
-                    self._line.shutdown(socket.SHUT_RDWR)
-                for thread in self._threads:
-                    await asyncio.to_thread(thread.join)
-                for one in (self._line, *reversed(self._kept)):
-                    with contextlib.suppress(OSError):
-                        one.close()
-            self._over()
+            try:
+                await self._client.call(self._client.remove, self.name)
+            finally:
+                self._over()
+
+    async def _let_go(self) -> None:
+        """Close its streams. Before anything else: an engine removes nothing whose output it cannot be rid of."""
+        if self._line is None:
+            return
+        with contextlib.suppress(OSError):
+            self._line.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
+        for one in (self._line, *reversed(self._kept)):
+            with contextlib.suppress(OSError):
+                one.close()
