@@ -28,6 +28,7 @@ core: setup ## Only the core tests, without checks: under two minutes.
 	@scripts/test.sh core
 
 bars: sources ## The benchmarks at full size, against their bars; results in benchmarks/results.
+	@$(PYTHON_BIN) -m pip install -qq --disable-pip-version-check -e '.[peers]'
 	@$(PYTHON_BIN) benchmarks/run_all.py
 
 fuzz: setup ## What hostile peers can say, guided by coverage: FUZZ_S seconds (300) for each target.

@@ -1,6 +1,7 @@
 """A thousand live sandboxes in one pool: how fast they start, what each takes, and what a command in each takes.
 
-Also 64 sleeps of half a second in 64 sandboxes at once, beside 64 processes that sleep. Memory is counted twice:
+Also 64 sleeps of half a second in 64 sandboxes at once, beside 64 processes that sleep, and, where SWE-ReX is
+installed (``pip install 'envgym[peers]'``), beside 8 of its local sessions. Memory is counted twice:
 the proportional set size of all processes, and what the host lost, which includes layers and page tables.
 `python benchmarks/sandbox_thousand.py --quick`.
 """
@@ -8,7 +9,10 @@ the proportional set size of all processes, and what the host lost, which includ
 import asyncio
 import os
 import statistics
+import subprocess
+import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from _harness import Row, finish, options, scratch_folder
@@ -19,7 +23,7 @@ from envgym_sandboxes.pool import PoolBackend, PoolBounds
 from envgym.sandbox import Sandbox
 from envgym.task import World
 
-THOUSAND, SLEEPS, SLEEP_S = 1_000, 64, 0.5
+THOUSAND, SLEEPS, SLEEP_S, PEER_SLEEPS = 1_000, 64, 0.5, 8
 SLEEPS_MS = 700.0
 TRUE = "posix_spawn of true"
 
@@ -58,6 +62,34 @@ def spawn_true() -> float:
     began = time.perf_counter()
     os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
     return time.perf_counter() - began
+
+
+PEER = """
+import asyncio, sys, time
+from swerex.runtime.abstract import BashAction, CreateBashSessionRequest
+from swerex.runtime.local import LocalRuntime
+
+async def main(count, command):
+    runtime = LocalRuntime()
+    for number in range(count):
+        await runtime.create_session(CreateBashSessionRequest(session=str(number)))
+    began = time.perf_counter()
+    actions = [BashAction(session=str(number), command=command) for number in range(count)]
+    await asyncio.gather(*(runtime.run_in_session(action) for action in actions))
+    print(time.perf_counter() - began)
+    await runtime.close()
+
+asyncio.run(main(int(sys.argv[1]), sys.argv[2]))
+"""
+
+
+def peer_sleeps() -> float | None:
+    """Seconds of sleeps at once in SWE-ReX's local runtime; None where it is not installed."""
+    if find_spec("swerex") is None:
+        return None
+    command = [sys.executable, "-c", PEER, str(PEER_SLEEPS), f"sleep {SLEEP_S}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return float(done.stdout)
 
 
 async def in_turn(sandboxes: list[Sandbox], command: str | list[str]) -> list[float]:
@@ -102,9 +134,14 @@ def main() -> None:
     with scratch_folder() as scratch:
         scratch.chmod(0o711)
         found = asyncio.run(measure(str(scratch), count, rounds))
+    peer = peer_sleeps()
+    swe_rex = [] if peer is None else [
+        Row(f"the same, and {PEER_SLEEPS} of a peer", found["sleeps"] * 1e3, peer * 1e3, "SWE-ReX local", "ms")
+    ]  # fmt: skip
     rows = [
         Row(f"{SLEEPS} sleeps of {SLEEP_S:g} s at once", found["sleeps"] * 1e3, found["floor sleeps"] * 1e3,
             "processes", "ms", SLEEPS_MS, absolute=True),
+        *swe_rex,
         *(
             Row(f"{part} of `true` by {kind}, each of {count} in turn", found[f"{kind} {part}"] * 1e3,
                 found[f"spawn {part}"] * 1e3, TRUE, "ms")
