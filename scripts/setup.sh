@@ -50,7 +50,7 @@ system_packages() {
 # what is missing.
 optional_packages() {
   local missing=() pair
-  for pair in bwrap:bubblewrap dockerd:docker.io runc:runc mmdebstrap:mmdebstrap newuidmap:uidmap iptables:iptables \
+  for pair in bwrap:bubblewrap dockerd:docker.io runc:runc podman:podman mmdebstrap:mmdebstrap newuidmap:uidmap iptables:iptables \
     ip:iproute2 nsenter:util-linux openssl:openssl; do
     PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
   done
