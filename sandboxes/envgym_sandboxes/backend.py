@@ -23,7 +23,7 @@ from envgym.sandbox import Sandbox, SandboxSnapshot
 from envgym.task import World
 from envgym_sandboxes import state
 from envgym_sandboxes.bases import Base, run_setup
-from envgym_sandboxes.cgroups import Groups
+from envgym_sandboxes.cgroups import Groups, controllers
 from envgym_sandboxes.channel import Peer, ZygoteClient, job
 from envgym_sandboxes.durable.store import Store, default_place
 from envgym_sandboxes.engine import Frozen, Place, Started
@@ -357,6 +357,8 @@ class LayeredBackend:
     def reap(self) -> list[str]:
         """See the contract."""
         removed = state.reap(self._root)
+        if self.grouped:
+            removed += state.reap_groups(controllers().values())
         try:
             removed += self.states.keeping.store.collect()
         except StoreCorrupt as error:

@@ -11,11 +11,12 @@ import os
 import signal
 import stat
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from envgym_sandboxes.removal import remove_tree
 
-__all__ = ["StateDirectory", "default_root", "is_dead", "new_name", "reap", "runs_programs"]
+__all__ = ["StateDirectory", "default_root", "is_dead", "new_name", "reap", "reap_groups", "runs_programs"]
 
 _COUNT = itertools.count()
 _PATIENCE_S = 2.0
@@ -116,15 +117,35 @@ def reap(root: Path) -> list[str]:
             for parent in _cgroup_parents(path)
             for group in sorted(Path(parent).glob(f"envgym-{path.name}-*"))
         ]
-        deadline = time.monotonic() + _PATIENCE_S
-        while not all([remove_cgroup(group) for group in groups]) and time.monotonic() < deadline:
-            time.sleep(0.001)
-        if any(group.exists() for group in groups):
+        gone = _without(groups)
+        removed += [f"cgroup {group}" for group in gone]
+        if len(gone) < len(groups):
             continue  # its record stays, for the next reaper
-        removed += [f"cgroup {group}" for group in groups]
         remove_tree(path)
         removed.append(f"directory {path}")
     return removed
+
+
+def reap_groups(parents: Iterable[str]) -> list[str]:
+    """Remove this user's groups of dead owners below `parents`, wherever their records are; a line for each."""
+    found = sorted(group for parent in set(parents) for group in Path(parent).glob("envgym-*"))
+    mine = [group for group in found if is_dead(group.name.removeprefix("envgym-")) and _is_own(group)]
+    return [f"cgroup {group}" for group in _without(mine)]
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        return path.stat().st_uid == os.getuid()
+    except FileNotFoundError:
+        return False
+
+
+def _without(groups: list[Path]) -> list[Path]:
+    """Remove groups with what is in them; those that went before long."""
+    left, deadline = list(groups), time.monotonic() + _PATIENCE_S
+    while (left := [group for group in left if not remove_cgroup(group)]) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return [group for group in groups if group not in left]
 
 
 def _cgroup_parents(path: Path) -> list[str]:

@@ -83,10 +83,27 @@ def test_m_kill_9_of_the_owner_leaves_nothing(make, state, module, name):
     assert traces(state) == ([], [], [])
 
 
+def test_groups_of_a_dead_owner_are_found_wherever_its_state_was(make, tmp_path):
+    if not controllers():
+        pytest.skip("no control groups can be made here")
+    code = OWNER.format(module="namespace", name="NamespaceBackend")
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        owner.send_signal(signal.SIGKILL)
+    parents = set(controllers().values())
+    left = [group for parent in parents for group in Path(parent).glob(f"envgym-{owner.pid}-*")]
+    assert left
+    removed = make().reap()
+    assert {f"cgroup {group}" for group in left} <= set(removed)
+    assert [group for group in left if group.exists()] == []
+
+
 def test_m_a_living_owners_state_is_not_reaped(make, run, world, state):
     async def main():
         async with make() as backend, await backend.create(world) as sandbox:
-            assert make().reap() == []
+            mine = (str(state), f"envgym-{os.getpid()}-")
+            assert [line for line in make().reap() if any(name in line for name in mine)] == []
             assert (await sandbox.exec("true")).ok
         assert traces(state) == ([], [], [])
 
