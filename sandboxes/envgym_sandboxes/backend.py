@@ -28,6 +28,7 @@ from envgym_sandboxes.channel import Peer, ZygoteClient, job
 from envgym_sandboxes.durable.store import Store, default_place
 from envgym_sandboxes.engine import Frozen, Place, Started
 from envgym_sandboxes.exchange import MOST_HEAD
+from envgym_sandboxes.home_loop import HomeLoop
 from envgym_sandboxes.images.store import Image
 from envgym_sandboxes.layers import Chain
 from envgym_sandboxes.places import ReservedPlace
@@ -74,6 +75,7 @@ class LayeredBackend:
         self._ready: ReservedPlace | None = None
         self._processes = Processes(self._root, self.describe, confined=self.confined, grouped=self.grouped)
         self._closed = False
+        self._home = HomeLoop(f"this {self.name} backend")
         self._end: asyncio.Task[None] | None = None
 
     # -- what a subclass says ----------------------------------------------------------------------------------
@@ -344,6 +346,7 @@ class LayeredBackend:
         return groups.ran_out() if groups else False
 
     async def _zygote(self, preload: tuple[str, ...]) -> ZygoteClient:
+        self._home.check()
         if self._closed:
             raise InfrastructureFailure(f"this {self.name} backend is closed")
         return await self._processes.zygote(preload)
@@ -367,6 +370,7 @@ class LayeredBackend:
 
     async def close(self) -> None:
         """See the contract."""
+        self._home.check()
         self._closed = True
         if self._end is None:
             self._end = asyncio.create_task(self._close())

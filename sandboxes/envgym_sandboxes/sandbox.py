@@ -24,6 +24,7 @@ from envgym_sandboxes.children import Children, argv_head
 from envgym_sandboxes.engine import Engine, Frozen, Started
 from envgym_sandboxes.finishing import finish
 from envgym_sandboxes.forward import Forward
+from envgym_sandboxes.home_loop import HomeLock
 from envgym_sandboxes.streams import Stream
 from envgym_sandboxes.way_out import WayOut
 
@@ -55,7 +56,7 @@ class LayeredSandbox:
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._gate = asyncio.Lock()
+        self._gate = HomeLock(f"sandbox {name}")
         self._shell = asyncio.Lock()
         self._writing = asyncio.Lock()  # a long write is many requests
         self._children = Children()
@@ -354,6 +355,7 @@ class LayeredSandbox:
 
     async def close(self) -> None:
         """See `envgym.sandbox.Sandbox.close`. Done to its end, once, whoever waits for it."""
+        self._gate.home.check()
         if self._end is None:
             self._closed = True
             if self._started is not None:

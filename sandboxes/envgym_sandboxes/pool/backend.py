@@ -146,6 +146,7 @@ class PoolBackend(PoolShare):
 
     async def close(self) -> None:
         """See the contract. All shares end with it."""
+        self._core.home.check()
         self._closed = True
         if not self._core.closed:
             await self._core.close()

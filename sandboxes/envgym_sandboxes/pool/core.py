@@ -21,6 +21,7 @@ from envgym.errors import (
 )
 from envgym.sandbox import Sandbox, SandboxSnapshot
 from envgym.task import World
+from envgym_sandboxes.home_loop import HomeLoop
 from envgym_sandboxes.pool.ask import Ask, Turn, creating
 from envgym_sandboxes.pool.bounds import PoolBounds
 from envgym_sandboxes.pool.fair import FairQueue, Waiting
@@ -57,6 +58,7 @@ class Core:
         self.states = States(self.members)
         self.short: set[Member] = set()
         self.closed = False
+        self.home = HomeLoop("this pool")
         self._quiet = asyncio.Event()
         self._quiet.set()
         self.on_seat: Callable[[], None] = lambda: None
@@ -104,7 +106,8 @@ class Core:
         raise failure
 
     def check_open(self) -> None:
-        """Raise InfrastructureFailure when the pool is closed."""
+        """Raise InfrastructureFailure when the pool is closed, RuntimeError in another event loop than its own."""
+        self.home.check()
         if self.closed:
             raise InfrastructureFailure("this pool is closed")
 
@@ -311,6 +314,7 @@ class Core:
 
     async def close(self) -> None:
         """Refuse who waits, close every sandbox, and every backend that was made here."""
+        self.home.check()
         self.closed = True
         for waiting in list(self.queue):
             self._refuse(waiting, InfrastructureFailure("this pool is closed"))

@@ -61,7 +61,8 @@ class PoolSandbox:
         await self.close()
 
     def check(self) -> None:
-        """Raise SandboxDied when it is gone or closed."""
+        """Raise SandboxDied when it is gone or closed, RuntimeError in another event loop than its pool's."""
+        self._core.home.check()
         if self._dead:
             raise SandboxDied(f"sandbox {self.id} is gone: {self._dead}")
         if self._closing is not None:
@@ -90,6 +91,7 @@ class PoolSandbox:
 
     async def close(self) -> None:
         """See `envgym.sandbox.Sandbox.close`. A caller who is cancelled does not stop it."""
+        self._core.home.check()
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
         await asyncio.shield(self._closing)

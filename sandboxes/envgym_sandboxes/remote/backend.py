@@ -235,6 +235,8 @@ class RemoteBackend:
 
     async def close(self) -> None:
         """See the contract."""
+        if self._opened is not None:
+            self._opened.check_loop()
         self._closed = True
         for task in self._trees.values():
             task.cancel()

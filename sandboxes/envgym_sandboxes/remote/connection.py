@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from envgym.errors import InfrastructureFailure, SandboxDied, SandboxUnavailable
 from envgym.sandbox import SandboxSnapshot
 from envgym_sandboxes import protocol
+from envgym_sandboxes.home_loop import HomeLock
 from envgym_sandboxes.remote.address import Address
 from envgym_sandboxes.remote.handshake import as_client
 from envgym_sandboxes.remote.link import Link, LinkLost, keep_alive
@@ -37,7 +38,7 @@ class Connection:
         self._where = Address.parse(address)
         self._token, self._tls, self._patience_s = token, tls, patience_s
         self._link: Link | None = None
-        self._gate = asyncio.Lock()
+        self._gate = HomeLock("this remote backend")
         self._tasks: set[asyncio.Task[Any]] = set()
         self._lost = ""
         self._closed = False
@@ -45,6 +46,10 @@ class Connection:
         self.inner = ""
         self.sandboxes: dict[str, RemoteSandbox] = {}
         self.grace_s = 0.0
+
+    def check_loop(self) -> None:
+        """Raise RuntimeError in another event loop than this connection's."""
+        self._gate.home.check()
 
     async def link(self) -> Link:
         """A link that was alive a moment ago. Raises SandboxUnavailable, InfrastructureFailure."""
@@ -129,6 +134,7 @@ class Connection:
 
     async def close(self) -> None:
         """Say goodbye, so that nothing of this client's is there when this returns."""
+        self.check_loop()
         self._closed = True
         async with self._gate:
             if self._link is not None and self._link.ended is None:

@@ -221,6 +221,7 @@ class RemoteSandbox:
 
     async def close(self) -> None:
         """See `envgym.sandbox.Sandbox.close`."""
+        self._connection.check_loop()
         if self._closed:
             return
         self._closed = True
