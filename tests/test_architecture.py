@@ -29,6 +29,7 @@ def imported(path: Path) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_leaves_know_only_the_trunk_and_the_trunk_no_leaf():
     for package, root in SOURCES.items():
         allowed = {package, "envgym"}
@@ -98,6 +99,7 @@ def sleeps(tree: ast.AST, *, polling: bool = False) -> Iterator[int]:
         yield from sleeps(node, polling=inside)
 
 
+@pytest.mark.slow
 def test_no_code_sleeps_instead_of_waiting_for_something():
     for path in MODULES:
         assert list(sleeps(ast.parse(path.read_text()))) == [], path

@@ -24,6 +24,7 @@ def needs_namespaces() -> None:
         pytest.skip(f"no isolating sandbox: {'; '.join(report.missing)}; fix: {'; '.join(report.fix)}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(path, tmp_path):
     if "sandbox" in path.stem:
@@ -44,6 +45,7 @@ def loaded(path: Path) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_sandboxed_example_keeps_the_contract():
     needs_namespaces()
     example = loaded(ROOT / "examples/sandboxed_environment.py")

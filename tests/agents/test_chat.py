@@ -89,6 +89,7 @@ def test_the_text_format_offers_the_tools_and_answers_errors_with_data():
     assert all(1 <= len(turn.sampled_ids) <= 20 for turn in played.turns)
 
 
+@pytest.mark.slow
 def test_an_outgrown_context_goes_on_in_a_new_segment_that_fits():
     def make(policy):
         return LMAgents(policy, TEMPLATE, "text", Sampling(max_tokens=30), max_length=400)
@@ -183,6 +184,7 @@ messages = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(messages, st.integers(400, 2000))
 @settings(max_examples=100, deadline=None)
 def test_compaction_fits_keeps_the_ends_and_never_reorders(conversation, room):

@@ -79,6 +79,7 @@ def played(program, *, seed=0, limits=None, grace_s=5.0):
     return with_endpoint(work)
 
 
+@pytest.mark.slow
 def test_a_foreign_program_acts_through_the_real_client_and_every_token_is_recorded():
     episode, replies = played(agent_program)
     assert episode.failure is None
@@ -97,6 +98,7 @@ def test_a_foreign_program_acts_through_the_real_client_and_every_token_is_recor
     assert episode.turns != played(agent_program, seed=9)[0].turns
 
 
+@pytest.mark.slow
 def test_a_program_in_another_process_acts_with_nothing_but_three_environment_variables(tmp_path):
     script = tmp_path / "agent.py"
     script.write_text(
@@ -124,6 +126,7 @@ def test_a_program_in_another_process_acts_with_nothing_but_three_environment_va
     assert episode.turns == played(agent_program)[0].turns
 
 
+@pytest.mark.slow
 def test_several_completions_before_an_action_keep_the_context_exact():
     async def thinker(access):
         headers = {"Authorization": f"Bearer {access.api_key}"}
@@ -159,6 +162,7 @@ def test_a_program_that_fails_or_leaves_is_a_failure_of_the_agent():
         assert said in episode.failure.message
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_killed_at_the_deadline(tmp_path):
     mark = tmp_path / "pid"
     source = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
@@ -243,6 +247,7 @@ def test_streams_tools_and_models_work_as_the_client_expects():
     with_endpoint(work)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_honoured_is_refused_by_name():
     async def work(endpoint):
         access = endpoint.open("chat")

@@ -16,6 +16,7 @@ from envgym.plain_text import visible
 from envgym.registry import AUTO_ORDER, names, register, unregister
 
 
+@pytest.mark.slow
 def test_list_says_what_there_is_and_what_is_missing(envgym, memory):
     rows = json.loads(envgym("list", "--json").out)
     found = {(row["group"], row["name"]): row for row in rows}
@@ -68,6 +69,7 @@ def test_an_extra_lacks_what_a_nested_extra_lacks(tmp_path, monkeypatch):
     }
 
 
+@pytest.mark.slow
 def test_doctor_reports_host_backends_and_extras(envgym):
     ran = envgym("doctor", "--json")
     found = json.loads(ran.out)
@@ -298,6 +300,7 @@ def test_a_message_of_many_lines_is_one_row_of_the_list(envgym, tmp_path, memory
     assert "second" in envgym("show", str(path), "--episode", "0").out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["guess", "memory"])
 def test_check_passes_an_environment_that_keeps_the_contract(envgym, memory, name):
     ran = envgym("check", name)

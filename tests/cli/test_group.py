@@ -139,6 +139,7 @@ def test_a_closed_standard_output_is_one_line(arguments):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_interrupted_rollout_says_what_is_kept_and_how_to_go_on(tmp_path):
     out = tmp_path / "episodes"
     command = _envgym(f"rollout guess --agent random -n 1000000 --out {out}")

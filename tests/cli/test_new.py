@@ -27,6 +27,7 @@ def _run(*command: str, site: Path, cwd: Path | None = None) -> str:
 _CLI = ("-c", "import sys, envgym.cli; sys.exit(envgym.cli.run(sys.argv[1:]))")
 
 
+@pytest.mark.slow
 def test_the_skeleton_installs_passes_its_checks_and_plays(envgym, tmp_path):
     place, site = tmp_path / "number-game", tmp_path / "site"
     ran = envgym("new", "number-game", "--into", str(place))

@@ -212,6 +212,7 @@ def test_an_archive_with_something_wrong_is_refused_and_leaves_nothing(tmp_path,
     assert list((tmp_path / "state").iterdir()) == [], "nothing was started for it"
 
 
+@pytest.mark.slow
 def test_a_small_file_that_would_fill_the_disk_is_refused(tmp_path):
     bomb = layer(TOP, FILE | {"s": 200 << 20}, *(({"at": at << 20}, bytes(1 << 20)) for at in range(200)))
     assert len(bomb) < 1 << 20

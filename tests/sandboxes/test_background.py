@@ -69,6 +69,7 @@ def test_of_those_that_ended_the_first_is_forgotten(make, run, world):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_deadline_ends_nothing_that_a_background_process_began_meanwhile(make, run, world):
     async def main():
         async with make() as backend, await backend.create(world) as sandbox:

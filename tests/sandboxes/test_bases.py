@@ -10,6 +10,7 @@ from envgym.task import Tree
 WORLDS = 96  # more than are kept when nobody uses them
 
 
+@pytest.mark.slow
 def test_many_worlds_at_once_may_outnumber_the_kept_bases(make, run, world):
     async def main():
         async with make() as backend:
@@ -26,6 +27,7 @@ def test_many_worlds_at_once_may_outnumber_the_kept_bases(make, run, world):
     run(main())
 
 
+@pytest.mark.slow
 def test_trees_of_forgotten_worlds_leave_memory(make, run, world, tmp_path):
     """A training run goes through thousands of repositories; only those of the last worlds stay."""
 
@@ -44,6 +46,7 @@ def test_trees_of_forgotten_worlds_leave_memory(make, run, world, tmp_path):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_set_up_that_fails_leaves_no_layer(make, run, world):
     async def main():
         broken = world.model_copy(update={"setup": ("exit 3",)})

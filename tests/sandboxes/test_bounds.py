@@ -57,6 +57,7 @@ HOGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HOGS)
 def test_memory_is_bounded_for_all_processes_together(make_ungrouped, run, small, kind):
     async def main():
@@ -73,6 +74,7 @@ def test_memory_is_bounded_for_all_processes_together(make_ungrouped, run, small
     run(main())
 
 
+@pytest.mark.slow
 def test_memory_that_forks_share_counts_once(make_ungrouped, run, small):
     code = "import os, time\nx = bytearray(100 << 20); x[::4096] = b'1' * 25600\nfor _ in range(3): os.fork()\n"
     code += "time.sleep(1); print('ok')"
@@ -114,6 +116,7 @@ def fenced():
     assert not group.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BOMBS)
 def test_processes_and_threads_are_bounded_and_end_at_a_deadline(fenced, make_ungrouped, run, small, kind):
     async def main():
@@ -196,6 +199,7 @@ def test_deleted_files_that_are_held_open_count(make_ungrouped, run, small):
     run(main())
 
 
+@pytest.mark.slow
 def test_what_is_written_too_deep_to_be_counted_is_bounded_too(make_ungrouped, run, small):
     code = "import os\nfor _ in range(1100): os.mkdir('d'); os.chdir('d')\nfor n in range(9): "
     code += "open(str(n), 'wb').write(bytes(4 << 20))"

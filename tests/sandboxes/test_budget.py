@@ -68,6 +68,7 @@ def test_a_command_ends_when_its_processor_time_is_used_up(make_any, run, world)
     run(main())
 
 
+@pytest.mark.slow
 def test_a_command_that_waits_uses_nothing(make_any, run, world):
     async def main():
         async with make_any() as backend, await backend.create(bounded(world, command_cpu_s=0.2)) as sandbox:
@@ -93,6 +94,7 @@ def test_children_that_nobody_waits_for_are_charged_where_a_group_counts_them(ma
     run(main())
 
 
+@pytest.mark.slow
 def test_what_others_use_is_not_charged(make_any, run, world):
     async def main():
         async with make_any() as backend, await backend.create(bounded(world, command_cpu_s=0.6)) as sandbox:
@@ -109,6 +111,7 @@ def test_what_others_use_is_not_charged(make_any, run, world):
     run(main())
 
 
+@pytest.mark.slow
 def test_commands_at_once_are_charged_each_with_its_own(make_any, run, world):
     import asyncio
 
@@ -184,6 +187,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wall", "cpu"])
 def test_a_deadline_kills_whatever_ignores_stops_or_hides(make, run, world, kind):
     bounds, how = {"wall": ({}, "wait"), "cpu": ({"command_cpu_s": 0.4}, "burn")}[kind]
@@ -202,6 +206,7 @@ def test_a_deadline_kills_whatever_ignores_stops_or_hides(make, run, world, kind
     run(main())
 
 
+@pytest.mark.slow
 def test_a_process_that_changes_its_number_all_the_time_is_killed_too(make, run, world):
     """A chain of forks whose parents end: no listing shows one twice, and numbers are given away again."""
 
@@ -243,6 +248,7 @@ def a_large_file_on_a_device():
     return None
 
 
+@pytest.mark.slow
 def test_what_is_read_from_a_device_is_bounded_or_refused(make, run, world):
     slow = bounded(world, io_bytes_s=4 << 20)
     path = a_large_file_on_a_device()

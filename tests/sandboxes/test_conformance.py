@@ -11,17 +11,20 @@ def test_namespace_backend_keeps_the_contract(make, run):
     assert "no_network" in ran
 
 
+@pytest.mark.slow
 def test_landlock_backend_keeps_the_contract(make_landlock, run):
     ran = run(check_sandbox(make_landlock))
     assert "no_network" in ran
 
 
+@pytest.mark.slow
 def test_local_backend_keeps_the_contract_but_for_isolation(make_local, run):
     ran = run(check_sandbox(make_local))
     assert "no_network" not in ran
     assert any("network" in line for line in make_local().report().missing), "it says what it does not isolate"
 
 
+@pytest.mark.slow
 def test_a_backend_that_breaks_the_contract_is_told_which_sentence(make, run):
     class Forgetful(type(make())):
         async def restore(self, snapshot):

@@ -60,11 +60,13 @@ def containers(owner: int) -> list[str]:
         api.close()
 
 
+@pytest.mark.slow
 def test_docker_backend_keeps_the_contract(make_docker, boxed):
     ran = asyncio.run(asyncio.wait_for(check_sandbox(make_docker, world=boxed), 110))
     assert "no_network" in ran
 
 
+@pytest.mark.slow
 def test_an_interpreter_keeps_its_contract_in_a_container(make_docker, boxed):
     """In the image's own Python, which knows nothing of this package."""
 
@@ -114,6 +116,7 @@ print("init lives")
 """
 
 
+@pytest.mark.slow
 def test_a_container_is_hardened_as_seen_from_inside(make_docker, boxed, run):
     async def main():
         async with make_docker(warm=0) as backend, await backend.create(boxed) as sandbox:
@@ -150,6 +153,7 @@ print(*sorted(found))
 """
 
 
+@pytest.mark.slow
 def test_the_workspace_is_all_that_can_be_written(make_docker, boxed, run, tmp_path):
     (tmp_path / "file").write_text("x")
     world = boxed.model_copy(
@@ -195,6 +199,7 @@ echo processes $(cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -c sock.b[i]nd
 """
 
 
+@pytest.mark.slow
 def test_a_container_that_is_used_again_remembers_nothing(make_docker, boxed, run):
     async def main():
         async with make_docker(warm=0) as backend:
@@ -212,6 +217,7 @@ def test_a_container_that_is_used_again_remembers_nothing(make_docker, boxed, ru
     run(main())
 
 
+@pytest.mark.slow
 def test_a_fork_shares_no_shared_memory_and_no_process_with_its_parent(make_docker, boxed, run):
     async def main():
         async with make_docker() as backend, await backend.create(boxed) as parent:
@@ -245,6 +251,7 @@ def test_the_engines_filter_says_what_our_table_says():
 HOG = "import sys; block = bytearray(); [block.extend(bytes(1 << 24)) for _ in range(64)]; print('survived')"
 
 
+@pytest.mark.slow
 def test_memory_processes_disk_and_processor_are_bounded(make_docker, boxed, run):
     bounded = boxed.model_copy(update={"resources": boxed.resources.model_copy(update={"cpus": 0.25})})
 
@@ -269,6 +276,7 @@ def test_memory_processes_disk_and_processor_are_bounded(make_docker, boxed, run
     run(main())
 
 
+@pytest.mark.slow
 def test_what_devices_carry_is_bounded_where_a_world_asks_for_it(make_docker, boxed, run):
     bounds = boxed.resources.model_copy(update={"io_bytes_s": 1 << 20})
 
@@ -464,6 +472,7 @@ def test_containers_of_another_host_are_left_alone(make_docker, base_image, run)
         client.close()
 
 
+@pytest.mark.slow
 def test_a_killed_container_is_a_dead_sandbox_and_others_live(make_docker, boxed, run):
     async def main():
         async with make_docker(warm=0) as backend, await backend.create(boxed) as other:
@@ -484,6 +493,7 @@ def test_a_killed_container_is_a_dead_sandbox_and_others_live(make_docker, boxed
     run(main())
 
 
+@pytest.mark.slow
 def test_many_starts_at_once_are_throttled_and_whole(make_docker, boxed, run):
     async def main():
         async with make_docker(warm=0) as backend:
@@ -495,6 +505,7 @@ def test_many_starts_at_once_are_throttled_and_whole(make_docker, boxed, run):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_create_that_is_cancelled_leaves_nothing(make_docker, boxed, run):
     async def main():
         async with make_docker(warm=0) as backend:

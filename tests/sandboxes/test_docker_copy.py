@@ -97,6 +97,7 @@ class Far:
         self._server.close()
 
 
+@pytest.mark.slow
 def test_an_engine_elsewhere_serves_too(make_copying, boxed, run):
     async def main():
         far = Far(DockerCopyBackend().address)
@@ -147,6 +148,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_m_kill_9_of_the_owner_ends_its_containers(make_copying, state):
     command = [sys.executable, "-c", OWNER_PROGRAM, str(state)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:

@@ -82,6 +82,7 @@ def test_what_was_given_outside_the_workdir_can_be_written_to_after_a_restore(ma
     run(main())
 
 
+@pytest.mark.slow
 def test_each_layer_is_written_once_however_many_snapshots_stand_on_it(make, run, kept):
     turns, size = 60, 20_000
 
@@ -182,6 +183,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_processes_count_references_together(make, run, state, kept):
     async def take():
         async with make() as backend, await backend.create(World()) as sandbox:
@@ -230,6 +232,7 @@ def test_only_what_nobody_names_is_collected(make, run, kept):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_named_and_never_half_restored(make, run, kept):
     async def take():
         async with make() as backend, await backend.create(World(files={"/work/given": "x"})) as sandbox:
@@ -299,6 +302,7 @@ def test_names_that_lead_elsewhere_are_no_snapshots(make, run, kept):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_snapshot_taken_as_root_is_restored_as_an_ordinary_user_and_back(state, run, kept):
     """Overlay's marks have other names there, and belong to other users."""
 
@@ -330,6 +334,7 @@ def test_a_snapshot_taken_as_root_is_restored_as_an_ordinary_user_and_back(state
     run(main())
 
 
+@pytest.mark.slow
 def test_durable_snapshots_do_not_pile_up_in_memory(make, run):
     async def main():
         async with make() as backend, await backend.create(World()) as sandbox:

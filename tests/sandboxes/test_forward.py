@@ -107,6 +107,7 @@ def scripted(script):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lies",
     [
@@ -277,6 +278,7 @@ async def rss_of_inits(sandbox):
     return int(result.stdout) << 10
 
 
+@pytest.mark.slow
 def test_a_slow_side_fills_nobodys_memory(make, run, world):
     async def main():
         async with make() as backend, await backend.create(world) as sandbox:

@@ -285,6 +285,7 @@ def test_the_command_line_imports_lists_and_verifies(tmp_path, monkeypatch):
     assert isinstance(told("verify", "base").exception, SandboxUnavailable)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.namespaces
 def test_namespace_backend_keeps_the_contract_on_an_image(make, run, world, base_image):

@@ -32,18 +32,22 @@ async def contract(backend, world):
         assert (await sandbox.exec("ls -A ~/.interpreters")).stdout == b"", "a closed family leaves nothing"
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract_in_the_namespace_backend(make, run, world):
     run(contract(make(), world))
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract_in_the_local_backend(make_local, run, world):
     run(contract(make_local(), world))
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract_in_the_landlock_backend(make_landlock, run, world):
     run(contract(make_landlock(), world))
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract_in_a_pool(make, run, world):
     run(contract(PoolBackend(make), world))
 
@@ -97,6 +101,7 @@ def test_it_is_found_by_name(make, run, world):
             registry.unregister("interpreters", "python")
 
 
+@pytest.mark.slow
 def test_figures_left_open_are_images_and_are_closed(inside):
     pytest.importorskip("matplotlib", reason="fix: pip install 'envgym[train]'")
     draw = "import matplotlib.pyplot as plt\nfor n in range(2):\n    plt.figure(); plt.plot([1, n])\nplt.show()\nn"
@@ -207,6 +212,7 @@ print(os.path.samefile('../far', '../f'), sorted(os.listdir('..')), os.path.relp
     inside(test)
 
 
+@pytest.mark.slow
 def test_a_directory_that_is_too_large_is_not_copied_and_nothing_breaks(inside):
     async def test(one, _sandbox):
         await one.run("x = 1; open('big', 'wb').write(bytes(70_000))")
@@ -307,6 +313,7 @@ def test_a_process_that_ends_between_cells_is_replaced_and_it_is_said(inside):
     inside(test)
 
 
+@pytest.mark.slow
 def test_cells_of_several_branches_run_at_once_and_those_of_one_in_turn(inside):
     async def test(one, _sandbox):
         await one.run("import time")
@@ -382,6 +389,7 @@ def test_with_the_sandbox_it_is_gone(make, run, world):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_cell_has_a_budget_of_processor_time_with_what_it_starts(make, run, world):
     bounded = world.model_copy(update={"resources": world.resources.model_copy(update={"command_cpu_s": 0.5})})
     burn = "while True: pass"
@@ -415,6 +423,7 @@ def test_what_goes_inside_needs_nothing_but_the_standard_library():
     assert done.stdout == b"envgym_sandboxes.inside.main\n", done.stderr.decode()
 
 
+@pytest.mark.slow
 def test_a_digest_follows_content_order_shape_and_code(inside):
     changes = [
         "d = {'a': [1, (2.5, None)], 'b': {3}}",

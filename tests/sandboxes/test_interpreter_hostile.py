@@ -80,6 +80,7 @@ FORGERIES = {
 }
 
 
+@pytest.mark.slow
 def test_what_a_cell_says_in_the_interpreters_name_is_not_believed(inside):
     async def test(one, _sandbox):
         for what, code in FORGERIES.items():
@@ -91,6 +92,7 @@ def test_what_a_cell_says_in_the_interpreters_name_is_not_believed(inside):
     inside(test)
 
 
+@pytest.mark.slow
 def test_a_forged_result_is_a_result_and_the_true_one_ends_the_process(inside):
     """It only speaks for itself, since the cell could have printed the same; then it is one frame too many."""
 
@@ -138,6 +140,7 @@ def test_a_cell_has_no_children_but_its_own(inside):
     inside(test)
 
 
+@pytest.mark.slow
 def test_who_stops_itself_or_blocks_signals_meets_its_deadline(inside):
     async def test(one, _sandbox):
         for code in (
@@ -160,6 +163,7 @@ def test_who_stops_itself_or_blocks_signals_meets_its_deadline(inside):
     inside(test)
 
 
+@pytest.mark.slow
 def test_a_killed_cell_takes_along_what_it_started(inside):
     async def test(one, sandbox):
         start = "subprocess.Popen(['sleep', '4244']); subprocess.Popen(['setsid', 'sleep', '4244'])"
@@ -173,6 +177,7 @@ def test_a_killed_cell_takes_along_what_it_started(inside):
     inside(test)
 
 
+@pytest.mark.slow
 def test_a_fork_bomb_ends_with_its_cell(inside):
     async def test(one, sandbox):
         result = await one.run(

@@ -77,6 +77,7 @@ def reference(history: list[str]) -> str:
         return subprocess.run(command, cwd=place, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
+@pytest.mark.slow
 @BUDGET
 @given(data=st.data())
 def test_k_every_branch_is_its_own_history_and_nobody_elses(state_for_laws, data):
@@ -120,6 +121,7 @@ def told(result):
     return (result.stdout, result.stderr, result.value, result.error, result.state, result.notes)
 
 
+@pytest.mark.slow
 @BUDGET
 @given(before=st.lists(CELLS, max_size=4), after=st.lists(CELLS, min_size=1, max_size=5))
 def test_j_a_fork_has_its_originals_future(state_for_laws, before, after):
@@ -178,6 +180,7 @@ class Household:
 EVENTS = st.sampled_from(["open", "fork", "snapshot", "release", "close", "die", "background", "run"])
 
 
+@pytest.mark.slow
 @BUDGET
 @given(events=st.lists(st.tuples(EVENTS, st.integers(0, 99)), max_size=10))
 def test_m_whatever_was_done_closing_leaves_nothing(state_for_laws, events):

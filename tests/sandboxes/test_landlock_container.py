@@ -79,6 +79,7 @@ def bare() -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.slow
 def test_an_unprivileged_container_is_a_place_for_landlock(engine, tmp_path):
     python = interpreter()
     roots = [str(Path(module.__file__).parents[1]) for module in (envgym, envgym_sandboxes)]

@@ -48,6 +48,7 @@ async def play(sandbox, actions):
     return [results_of(await sandbox.exec(action)) for action in actions]
 
 
+@pytest.mark.slow
 @BUDGET
 @given(before=st.lists(ACTIONS, max_size=5), after=st.lists(ACTIONS, min_size=1, max_size=5))
 def test_j_a_fork_has_its_originals_future(state_for_laws, before, after):
@@ -66,6 +67,7 @@ def test_j_a_fork_has_its_originals_future(state_for_laws, before, after):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @BUDGET
 @given(data=st.data())
 def test_k_nothing_done_in_a_fork_is_seen_elsewhere(state_for_laws, data):
@@ -92,6 +94,7 @@ def test_k_nothing_done_in_a_fork_is_seen_elsewhere(state_for_laws, data):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_long_line_of_forks_stays_one_state(make, run, world):
     """Layers are merged when a chain grows long; whiteouts and replaced directories must survive that."""
 
@@ -170,6 +173,7 @@ class Household:
 EVENTS = st.sampled_from(["create", "fork", "snapshot", "restore", "release", "work", "background", "close"])
 
 
+@pytest.mark.slow
 @BUDGET
 @given(events=st.lists(st.tuples(EVENTS, st.integers(0, 99)), max_size=8))
 def test_m_whatever_was_done_closing_leaves_nothing(state_for_laws, events):

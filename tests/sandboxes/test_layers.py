@@ -145,6 +145,7 @@ def test_a_world_of_six_hundred_trees_stacks_few_layers(make, run, tmp_path):
     run(main())
 
 
+@pytest.mark.slow
 def test_content_that_is_overwritten_at_every_turn_does_not_fill_the_disk(make, run):
     async def main():
         world = World(resources=Resources(disk_bytes=6 << 20, command_s=20.0))

@@ -6,6 +6,7 @@ pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(60)]
 HOG = "import sys; block = bytearray(); [block.extend(bytes(1 << 24)) for _ in range(64)]; print('survived')"
 
 
+@pytest.mark.slow
 def test_a_command_that_takes_too_much_memory_dies_alone(make, run, world):
     async def main():
         async with make() as backend, await backend.create(world) as sandbox:
@@ -24,6 +25,7 @@ def test_a_command_that_takes_too_much_memory_dies_alone(make, run, world):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_fork_bomb_is_bounded_and_ends_at_its_deadline(make, run, world):
     async def main():
         async with make() as backend, await backend.create(world) as sandbox:
@@ -49,6 +51,7 @@ def test_the_disk_is_bounded_also_across_forks(make, run, world):
     run(main())
 
 
+@pytest.mark.slow
 def test_cpu_shares_are_refused_or_kept(make, run, world):
     async def main():
         bounded = world.model_copy(update={"resources": world.resources.model_copy(update={"cpus": 0.25})})

@@ -19,6 +19,7 @@ true
 """
 
 
+@pytest.mark.slow
 def test_facts_and_controls_of_the_machine_are_not_there(make, run, world):
     names = [name for name in (*masks._FILES, *masks._DIRECTORIES) if os.path.exists(f"/proc/{name}")]
     assert len(names) > 10, "this kernel has most of them"

@@ -150,6 +150,7 @@ SLOW = pytest.mark.slow
 MODES = [namespace, pytest.param(unprivileged, marks=SLOW), pytest.param(LocalBackend, marks=SLOW)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MODES)
 @BUDGET
 @given(turns=TURNS)

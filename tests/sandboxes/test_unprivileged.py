@@ -107,6 +107,7 @@ def _run(state: Path, *code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_namespaces_work_for_an_ordinary_user(state):
     result = _run(state, SCRIPT)
@@ -116,6 +117,7 @@ def test_namespaces_work_for_an_ordinary_user(state):
     assert result.stdout.split()[1] == "[]", f"something was left: {result.stdout}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_interpreters_work_for_an_ordinary_user(state):
     result = _run(state, INTERPRETER)
@@ -125,6 +127,7 @@ def test_interpreters_work_for_an_ordinary_user(state):
     assert result.stdout.split()[1] == "[]", f"something was left: {result.stdout}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_landlock_works_and_is_taken_for_an_ordinary_user_without_user_namespaces(state):
     if landlock.absence():

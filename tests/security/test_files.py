@@ -32,6 +32,7 @@ print("searched: OK")
 """
 
 
+@pytest.mark.slow
 def test_no_process_directory_and_no_path_leads_to_a_file_of_the_host(cell):
     said = cell.told(SEARCH, *map(str, cell.host.files), cell.host.addresses["pathname"])
     assert said == {"searched": "OK"}
@@ -254,6 +255,7 @@ for kind in ("user.overlay.", "trusted.overlay.", "user.overlay.overlay.", "secu
 SEEN = "find . | sort; cat given tree/below/kept; cat /etc/hosts; ls /; ls /etc | wc -l"
 
 
+@pytest.mark.slow
 def test_overlays_own_marks_cannot_be_forged(cell):
     """They would hide, redirect or replace what later forks and merged layers show."""
     with cell.create() as prisoner:
@@ -351,6 +353,7 @@ open("file", "w").write("deep")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [2500, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(200)])])
 def test_a_tree_of_thousands_of_levels_stops_nothing(cell, depth):
     with cell.create() as prisoner:
@@ -385,6 +388,7 @@ def test_a_hole_of_a_terabyte_costs_the_host_nothing(cell):
     assert cell.owner.memory_bytes() - before < 64 << 20
 
 
+@pytest.mark.slow
 def test_a_thousand_names_of_one_file_are_copied_as_one(cell):
     links = "python3 -c \"import os; [os.link('big', f'd/{n}') for n in range(3000)]\""
     with cell.create() as prisoner:
@@ -422,6 +426,7 @@ SETUID = "for f in $(find /usr/bin /usr/sbin /usr/lib /bin /sbin -maxdepth 2 -pe
 AS_ROOT = "for f in su sudo mount newgrp chsh passwd pkexec; do command -v $f && echo | $f --help 2>&1 | head -3; done; echo; id -u"
 
 
+@pytest.mark.slow
 def test_no_program_gains_an_identity_or_a_capability(cell):
     prisoner = cell.create()
     own = prisoner.run(["id", "-u"]).stdout

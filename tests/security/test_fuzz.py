@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 LIES = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_lie_is_believed(target):

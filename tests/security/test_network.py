@@ -71,6 +71,7 @@ tried("name", socket.getaddrinfo, "example.invalid", 80)
 """
 
 
+@pytest.mark.slow
 def test_no_address_of_the_host_of_others_or_outside_can_be_reached(cell):
     ports = [str(cell.host.ports[name]) for name in ("tcp", "tcp6", "udp")]
     said = cell.told(REACH, *ports, cell.host.addresses["pathname"], cell.host.marker, timeout_s=30)
@@ -152,6 +153,7 @@ def test_names_of_abstract_sockets_do_not_meet_those_of_the_host(cell):
     assert said["bind"] != "EADDRINUSE"
 
 
+@pytest.mark.slow
 def test_nothing_arrives_from_a_sandbox_at_whoever_waits_on_the_host(cell):
     """Broadcasts, multicasts and connections to a listener that everybody may reach."""
     arrived = []

@@ -97,6 +97,7 @@ def shown(*arguments: str, terminal: bool) -> bytes:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("options", [(), ("--episode", "0"), ("--episode", "0", "--turn", "0")])
 def test_showing_an_episode_sends_a_terminal_no_escape_of_its_texts(tmp_path, options, terminal):

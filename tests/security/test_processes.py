@@ -10,6 +10,7 @@ from envgym.errors import SandboxDied
 pytestmark = pytest.mark.timeout(60)
 
 
+@pytest.mark.slow
 def test_a_fork_bomb_is_bounded_and_ends_with_its_command(cell):
     prisoner = cell.create()
     result = prisoner.run("f() { f | f & }; f; sleep 60", timeout_s=1.5)
@@ -32,6 +33,7 @@ grow()
 """
 
 
+@pytest.mark.slow
 def test_a_fork_bomb_of_sessions_ends_at_its_deadline_and_at_close(cell):
     prisoner = cell.create()
     assert prisoner.python(FORK_BOMB, timeout_s=1.0).timed_out
@@ -76,6 +78,7 @@ print("zombies:", count)
 ORPHANS = "for i in $(seq 300); do (sleep 0.0$((i % 9)) & ) ; done; echo done"
 
 
+@pytest.mark.slow
 def test_zombies_and_orphans_are_collected(cell):
     prisoner = cell.create()
     assert int(prisoner.told(ZOMBIES)["zombies"]) <= 64
@@ -109,6 +112,7 @@ time.sleep(float(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 def test_a_daemon_that_hides_ends_with_its_commands_deadline_or_its_sandbox(cell):
     prisoner = cell.create()
     assert prisoner.python(DAEMON, "60", timeout_s=1.0).timed_out
@@ -545,6 +549,7 @@ os.kill(os.getpid(), signal.SIGSTOP)
 """
 
 
+@pytest.mark.slow
 def test_stopped_processes_are_ended_by_deadlines_and_by_close(cell):
     with cell.create() as prisoner:
         prisoner.run("sleep 100 & echo started")

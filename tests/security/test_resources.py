@@ -54,6 +54,7 @@ FILES_IN_MEMORY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FILES_IN_MEMORY)
 def test_memory_behind_files_counts_as_memory_or_disk(cell, kind):
     before = in_use()
@@ -105,6 +106,7 @@ __import__("time").sleep(0.5)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BUFFERS)
 def test_memory_in_buffers_of_the_kernel_is_bounded_too(cell, kind):
     """Forty processes with two thousand buffers each: many gigabytes, if nothing counts them.
@@ -193,6 +195,7 @@ def test_a_zip_bomb_fills_its_own_disk_only(cell):
     assert prisoner.run("rm -r out; echo alive").stdout == b"alive\n"
 
 
+@pytest.mark.slow
 def test_floods_of_output_are_cut_and_end_at_their_deadline(cell):
     prisoner = cell.create()
     before = cell.owner.memory_bytes()
@@ -209,6 +212,7 @@ def test_floods_of_output_are_cut_and_end_at_their_deadline(cell):
     assert cell.owner.memory_bytes() - before < 64 * MEBIBYTE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [130 << 10, 3 << 20, pytest.param(20 << 20, marks=pytest.mark.slow)])
 def test_arguments_and_variables_of_any_length_are_data_or_an_error(cell, size):
     prisoner = cell.create()
@@ -257,6 +261,7 @@ def test_a_deadline_is_met_whatever_the_command_does(cell, kind):
 CPU = "import os\nfor _ in range(5): os.fork()\nwhile True: pass"
 
 
+@pytest.mark.slow
 def test_a_bounded_processor_stays_bounded_however_many_want_it(cell):
     try:
         prisoner = cell.bounded(cpus=0.5)
@@ -298,6 +303,7 @@ print("locked:", resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])
 """
 
 
+@pytest.mark.slow
 def test_objects_of_the_kernel_are_bounded_in_number(cell):
     before = in_use()
     prisoner = cell.create()

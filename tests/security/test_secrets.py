@@ -94,6 +94,7 @@ print("processes:", len([name for name in processes() if name not in ("1", str(o
 """
 
 
+@pytest.mark.slow
 def test_whoever_comes_after_finds_nothing_of_who_was_before(cell):
     """Warm places are used again: containers, interpreters, groups."""
     secret = cell.host.secret("sandbox before")

@@ -53,6 +53,7 @@ def test_a_directory_or_a_link_of_another_user_is_not_used(tmp_path):
     assert list(ours.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_dead_owners_of_this_user_left_is_still_removed(tmp_path):
     with subprocess.Popen(["sleep", "60"]) as victim:
         root = planted(tmp_path, victim.pid)

@@ -40,6 +40,7 @@ def swapping(prisoner, *targets):
     return ending
 
 
+@pytest.mark.slow
 def test_a_tree_that_changes_while_it_is_fetched_brings_nothing_of_the_host(cell):
     prisoner = cell.create()
     secrets = (
@@ -61,6 +62,7 @@ def test_a_tree_that_changes_while_it_is_fetched_brings_nothing_of_the_host(cell
         assert path.is_symlink() or path.resolve().is_relative_to(cell.scratch.resolve()), path
 
 
+@pytest.mark.slow
 def test_a_tree_that_changes_while_it_is_brought_changes_nothing_of_the_host(cell):
     prisoner = cell.create()
     source = cell.scratch / "source"

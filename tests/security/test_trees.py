@@ -81,6 +81,7 @@ def copy(target: Path, *sources: Path, privileged: bool = True) -> None:
     jobs.run("merge", arguments | {"prefix": overlay_prefix(privileged)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [2500, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_a_tree_of_thousands_of_levels_is_copied_and_compared(place, depth):
     make_deep(place / "layer", depth)
@@ -144,6 +145,7 @@ def test_a_hole_of_a_terabyte_costs_nothing(place):
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.slow
 def test_many_names_of_one_file_stay_one_file(place):
     (place / "layer/d").mkdir(parents=True)
     (place / "layer/big").write_bytes(os.urandom(1 << 20))

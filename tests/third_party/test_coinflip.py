@@ -32,6 +32,7 @@ def run(installed: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_it_is_found_by_name_and_played(installed: Path) -> None:
     code = """
 import asyncio
@@ -70,6 +71,7 @@ for mode in ("sync", "async"):
     assert run(installed, "-c", code) == "('call heads', 'call tails')\n"
 
 
+@pytest.mark.slow
 def test_its_own_three_line_test_passes(installed: Path) -> None:
     shutil.copy(PACKAGE / "test_contract.py", installed)
     told = run(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_contract.py")

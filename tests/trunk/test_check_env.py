@@ -178,6 +178,7 @@ class Stuck(MemoryEnv):
         return Step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
@@ -290,6 +291,7 @@ def test_a_method_of_a_wrong_kind_is_a_broken_sentence(name: str, sentence: str)
         check_env_sync(spoiled(MemoryEnv, **{name: plain if name == "step" else nothing}))
 
 
+@pytest.mark.slow
 def test_processes_left_behind_are_found() -> None:
     try:
         with pytest.raises(AssertionError, match="leaves nothing behind; left: process"):
@@ -299,6 +301,7 @@ def test_processes_left_behind_are_found() -> None:
             process.communicate(b"\n", timeout=10)
 
 
+@pytest.mark.slow
 def test_further_leftovers_are_asked_for() -> None:
     things: list[str] = []
 

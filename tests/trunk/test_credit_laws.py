@@ -114,6 +114,7 @@ def test_law_b_observation_tokens_get_no_credit_and_enter_nothing(group: Group, 
     same(scheme(group), scheme(Group("t", tuple(longer(member) for member in group))), 0)
 
 
+@pytest.mark.slow
 @given(groups(failures=False), st.sampled_from(["mean", "leave_one_out"]))
 def test_law_c_without_division_a_zero_reward_is_the_limit_of_a_tiny_one(group: Group, baseline: Any) -> None:
     def nudged(by: float) -> Group:

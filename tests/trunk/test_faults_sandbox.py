@@ -194,6 +194,7 @@ def judge(episodes: list[Episode], count: int) -> Counter[tuple[str, str, str]]:
     return seen
 
 
+@pytest.mark.slow
 def test_faults_in_real_sandboxes_are_typed_and_leave_nothing(state: Path) -> None:
     async def main() -> list[Episode]:
         before = Census.take(lambda: leftovers(state))
@@ -231,6 +232,7 @@ def test_blocking_code_over_a_real_sandbox_is_killed_and_its_sandbox_with_it(sta
     assert seen["step", "environment", "DeadlineExceeded"], seen
 
 
+@pytest.mark.slow
 def test_an_environment_in_a_real_sandbox_keeps_the_whole_contract(state: Path) -> None:
     async def main() -> None:
         async with make_backend("namespace", root=state) as backend:
@@ -248,6 +250,7 @@ def test_an_environment_in_a_real_sandbox_keeps_the_whole_contract(state: Path) 
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_the_synchronous_view_makes_and_closes_a_backend_of_its_own() -> None:
     def make(task: Task, *, backend: SandboxBackend) -> Env:
         return ShellEnv(backend, Faults(), np.random.default_rng(0), blocks=False)

@@ -57,6 +57,7 @@ def test_it_is_an_env_like_any_other() -> None:
     asyncio.run(both())
 
 
+@pytest.mark.slow
 def test_snapshots_and_forks_by_replay_reach_the_same_state() -> None:
     async def play() -> None:
         async with isolated() as inner:
@@ -91,6 +92,7 @@ class Kept(MemoryEnv):
         return Step(state_key=str(self.held))
 
 
+@pytest.mark.slow
 def test_forks_may_start_together_and_release_what_they_started_from() -> None:
     async def play() -> None:
         async with isolated(Kept) as env:
@@ -103,6 +105,7 @@ def test_forks_may_start_together_and_release_what_they_started_from() -> None:
     asyncio.run(play())
 
 
+@pytest.mark.slow
 def test_the_registry_makes_it_by_name_and_by_spec() -> None:
     async def play() -> None:
         registry.register("environments", "memory", MEMORY)
@@ -131,6 +134,7 @@ def test_the_registry_makes_it_by_name_and_by_spec() -> None:
     asyncio.run(play())
 
 
+@pytest.mark.slow
 def test_the_contracts_errors_come_back_as_themselves() -> None:
     async def play() -> None:
         async with isolated() as env:
@@ -153,6 +157,7 @@ def test_the_contracts_errors_come_back_as_themselves() -> None:
     asyncio.run(play())
 
 
+@pytest.mark.slow
 def test_blocking_code_is_killed_at_its_deadline() -> None:
     async def play() -> None:
         async with isolated(partial(faulty, Faults(hang=1.0))) as env:
@@ -168,6 +173,7 @@ def test_blocking_code_is_killed_at_its_deadline() -> None:
     asyncio.run(play())
 
 
+@pytest.mark.slow
 def test_a_killed_process_and_one_out_of_memory_are_typed() -> None:
     async def play() -> None:
         async with isolated(partial(faulty, Faults(killed=1.0))) as env:
@@ -202,6 +208,7 @@ class Lying(MemoryEnv):
         return await super().step(action)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "message"), [("huge", "the bound is"), ("object", "JSON"), ("raw", "protocol")])
 def test_an_answer_that_breaks_the_protocol_is_the_environments_failure(text: str, message: str) -> None:
     async def play() -> None:
@@ -218,6 +225,7 @@ def test_what_cannot_be_pickled_is_refused_at_once() -> None:
         Isolated(lambda: MemoryEnv(), TASK)
 
 
+@pytest.mark.slow
 def test_the_wrong_task_and_a_failing_make_are_typed() -> None:
     async def play() -> None:
         async with isolated(partial(MemoryEnv, memory_tasks(2)[1])) as env:
@@ -281,6 +289,7 @@ async def _until_gone(pgid: int) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", ["MemoryEnv", "partial(__import__('test_isolate').Spinning)"])
 def test_a_killed_owner_takes_the_whole_group_with_it(make: str) -> None:
     code = OWNER.format(here=os.path.dirname(__file__), make=make)
@@ -298,6 +307,7 @@ def test_a_killed_owner_takes_the_whole_group_with_it(make: str) -> None:
     assert _group(pgid) == set()
 
 
+@pytest.mark.slow
 def test_arguments_survive_the_pipe() -> None:
     async def play() -> None:
         value: JsonValue = {"a": [1, 2.5, None, True, "\ud800"]}

@@ -515,6 +515,7 @@ def test_25_an_infrastructure_error_of_the_agent_keeps_its_own_boundary() -> Non
     assert failure.boundary == Boundary.INFRASTRUCTURE
 
 
+@pytest.mark.slow
 def test_26_a_finished_episode_of_ten_turns_and_5000_tokens_keeps_at_most_60_kib() -> None:
     class Talking(Watched):
         async def step(self, action: Action) -> Step:

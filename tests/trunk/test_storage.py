@@ -143,6 +143,7 @@ def test_a_grades_channel_may_have_any_name():
     assert decode(encode(episode)).grades == episode.grades
 
 
+@pytest.mark.slow
 @relaxed
 @given(episodes())
 def test_law_n_what_is_read_is_what_was_written(episode: Episode) -> None:
@@ -157,6 +158,7 @@ def test_law_n_what_is_read_is_what_was_written(episode: Episode) -> None:
         assert theirs.prompt_ids.dtype == np.int32
 
 
+@pytest.mark.slow
 @relaxed
 @given(st.lists(episodes(), min_size=1, max_size=3), st.integers(0, 10**6))
 def test_law_o_a_torn_tail_loses_the_last_record_only(tmp_path: Path, written: list[Episode], cut: int) -> None:
@@ -175,6 +177,7 @@ def test_law_o_a_torn_tail_loses_the_last_record_only(tmp_path: Path, written: l
     assert path.read_bytes() == whole
 
 
+@pytest.mark.slow
 @relaxed
 @given(st.lists(episodes(), min_size=1, max_size=3), st.randoms(use_true_random=False))
 def test_law_o_a_flipped_bit_is_found_and_names_its_line(

@@ -19,6 +19,7 @@ _SPECS = (tool_spec(put),)
 _TRICKY = st.text(alphabet="ab 'x\"\\\n\t\r$é\x85\u2003", max_size=30)
 
 
+@pytest.mark.slow
 @given(_TRICKY)
 @example("put '' \"\"")
 @example('put "a\\"b\\\\c\\d" x\\ y')
@@ -44,6 +45,7 @@ def test_a_compact_call_reads_back_as_it_was(path: str, text: str) -> None:
     assert parse_call(compact(call), _SPECS) == call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["x", "'", '"', "\\", "\\x", " x", "'a'", '"\\"'])
 def test_a_megabyte_of_anything_is_read_quickly(piece: str) -> None:
     started = time.process_time()
@@ -66,6 +68,7 @@ def test_whatever_a_model_writes_is_a_call_or_a_parse_error(value: str, opened: 
             assert isinstance(found, ToolCall) or len(found.message) < 1000
 
 
+@pytest.mark.slow
 def test_arguments_may_be_a_text_that_holds_them() -> None:
     call = parse_call('{"name": "put", "arguments": "{\\"path\\": \\"a\\", \\"text\\": \\"b\\"}"}', _SPECS)
     assert call == parse_call("put a b", _SPECS)

@@ -74,6 +74,7 @@ def _gradient(model, value):
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(described=_episodes(), max_tokens=st.sampled_from([8, 40, 1000]))
 def test_padded_and_shared_losses_and_gradients_equal_the_naive_ones(

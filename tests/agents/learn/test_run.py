@@ -93,6 +93,7 @@ def weights(path):
     return load_file(path / "trained" / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_a_run_leaves_a_whole_folder_and_a_report(config, tmp_path):
     out = io.StringIO()
     report = train(config, tmp_path / "run", console=Console(file=out, width=160))
@@ -136,6 +137,7 @@ def test_a_report_s_intervals_are_those_of_its_seed_and_resamples(config, tmp_pa
         assert (found["low"], found["high"]) == (wanted["low"], wanted["high"])
 
 
+@pytest.mark.slow
 def test_runs_of_several_seeds_are_reported_as_one(config, tmp_path):
     short = config.model_copy(update={"reinforce": config.reinforce.model_copy(update={"steps": 1})})
     paths = [tmp_path / "zero", tmp_path / "one"]
@@ -164,6 +166,7 @@ def test_runs_of_several_seeds_are_reported_as_one(config, tmp_path):
         report_runs(paths, None)
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_the_loop_resumes_to_the_same_weights(config, tmp_path, monkeypatch):
     train(config, tmp_path / "whole")
     stored = run_module.RunFolder.store
@@ -190,6 +193,7 @@ def test_a_fresh_model_without_an_expert_is_refused(config, tmp_path):
         train(without, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_model_folders_and_agents_are_compared_on_the_same_worlds(config, tmp_path):
     train(config, tmp_path / "run")
     folders = [tmp_path / "run" / "warm", tmp_path / "run" / "trained"]
@@ -333,6 +337,7 @@ this.train(config, {str(tmp_path / "killed")!r})
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
+@pytest.mark.slow
 def test_another_model_folder_trains_with_the_same_command(config, tmp_path):
     train(config, tmp_path / "first")
     path = str(tmp_path / "first" / "warm")

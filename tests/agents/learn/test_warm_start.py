@@ -93,6 +93,7 @@ def learner(model_factory):
     return make
 
 
+@pytest.mark.slow
 def test_imitation_learns_and_leaves_the_best_weights(learner, turn, episode, tmp_path):
     rows = copying(turn, episode, 240)
     config = WarmStart(min_updates=60, max_updates=160, evaluate_every=20, rows=24, lr=5e-3, warmup=5, patience=2)

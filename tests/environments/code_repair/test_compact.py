@@ -25,6 +25,7 @@ async def play(env: CodeRepair, *calls: str) -> Step:
     return step
 
 
+@pytest.mark.slow
 def test_an_episode_from_the_issue_to_the_repair(broken, in_backend) -> None:
     async def body(backend) -> None:
         env = CodeRepair(broken, backend, tools="compact")
@@ -54,6 +55,7 @@ def test_an_episode_from_the_issue_to_the_repair(broken, in_backend) -> None:
     in_backend(body)
 
 
+@pytest.mark.slow
 def test_a_failed_fix_is_never_offered_again_and_numbers_and_names_stay(broken, in_backend) -> None:
     async def body(backend) -> None:
         env = CodeRepair(broken, backend, tools="compact", test_budget=1)
@@ -93,6 +95,7 @@ def test_a_call_that_is_not_possible_changes_nothing_and_says_what_is(broken, in
     in_backend(body)
 
 
+@pytest.mark.slow
 def test_observations_are_short(broken, in_backend) -> None:
     async def body(backend) -> None:
         env, rng = CodeRepair(broken, backend, tools="compact"), np.random.default_rng(0)
@@ -109,6 +112,7 @@ def test_observations_are_short(broken, in_backend) -> None:
     in_backend(body)
 
 
+@pytest.mark.slow
 def test_what_is_remembered_needs_no_sandbox(broken, in_backend, tmp_path) -> None:
     """An episode whose results are all known starts none: here the second backend could not even make one."""
 

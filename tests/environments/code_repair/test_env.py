@@ -18,6 +18,7 @@ async def call(env: Env, name: str, **arguments: str | int) -> Step:
     return await env.step(Action.call(name, **arguments))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tools", ["compact", "full"])
 def test_it_meets_the_environment_contract(tools: str, broken, in_backend) -> None:
     async def body(backend) -> None:
@@ -27,6 +28,7 @@ def test_it_meets_the_environment_contract(tools: str, broken, in_backend) -> No
     in_backend(body)
 
 
+@pytest.mark.slow
 def test_the_full_tools_repair_the_package(broken, in_backend) -> None:
     async def body(backend) -> None:
         env = CodeRepair(broken, backend)
@@ -143,6 +145,7 @@ CALLS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(first=st.lists(CALLS, max_size=5), second=st.lists(CALLS, min_size=1, max_size=4))
 def test_l_an_episode_is_the_same_after_any_other(first, second, broken, in_backend) -> None:
@@ -164,6 +167,7 @@ def test_l_an_episode_is_the_same_after_any_other(first, second, broken, in_back
     in_backend(body)
 
 
+@pytest.mark.slow
 def test_a_snapshot_outlives_its_environment_and_refuses_other_tools(broken, in_backend) -> None:
     async def body(backend) -> None:
         env = CodeRepair(broken, backend)
@@ -217,6 +221,7 @@ async def move(env: Env, kind: str, text: str) -> Step:
     return await call(env, kind, **arguments)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(MOVES, max_size=4), st.lists(MOVES, max_size=3), st.lists(MOVES, min_size=1, max_size=3))
 def test_law_j_and_k_a_fork_has_the_future_of_its_parent_and_disturbs_nobody(
@@ -238,6 +243,7 @@ def test_law_j_and_k_a_fork_has_the_future_of_its_parent_and_disturbs_nobody(
     in_backend(body)
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.integers(0, 8))
 def test_laws_j_and_k_hold_with_the_compact_tools(broken, in_backend, tmp_path, seed: int, turns: int) -> None:

@@ -21,6 +21,7 @@ def made(small, cache, in_backend, plan=PLAN):
     return tasks, counts
 
 
+@pytest.mark.slow
 def test_every_task_fails_as_it_says_and_its_gold_repairs_it(small, cache, in_backend) -> None:
     tasks, counts = made(small, cache, in_backend)
     assert len(tasks) == PLAN.per_package == counts.valid
@@ -40,6 +41,7 @@ def test_every_task_fails_as_it_says_and_its_gold_repairs_it(small, cache, in_ba
     in_backend(check)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_tasks_and_another_seed_others(small, cache, in_backend) -> None:
     first, _ = made(small, cache, in_backend)
     again, _ = made(small, cache, in_backend, Plan(per_package=12, per_function=6, in_flight=1))
@@ -48,6 +50,7 @@ def test_the_same_seed_gives_the_same_tasks_and_another_seed_others(small, cache
     assert [task.id for task in first] != [task.id for task in other]
 
 
+@pytest.mark.slow
 def test_neither_prompt_nor_world_holds_the_answer(small, cache, in_backend) -> None:
     tasks, _ = made(small, cache, in_backend)
     pristine = (source_tree(small, cache=cache) / "small.py").read_text()
@@ -59,6 +62,7 @@ def test_neither_prompt_nor_world_holds_the_answer(small, cache, in_backend) -> 
         assert f"{WORKDIR}/small.py" in task.world.files
 
 
+@pytest.mark.slow
 def test_no_function_gives_more_than_its_share(small, cache, in_backend) -> None:
     tasks, _ = made(small, cache, in_backend, Plan(per_package=100, per_function=2))
     functions = [task.metadata["function"] for task in tasks]
@@ -88,6 +92,7 @@ def judged(small, cache, in_backend, before: str, after: str, plan=PLAN):
     return found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "verdict"),
     [
@@ -107,6 +112,7 @@ def test_verdicts(before, after, verdict, small, cache, in_backend) -> None:
         assert bug.verdict is verdict
 
 
+@pytest.mark.slow
 def test_more_repetitions_give_the_same_tasks_where_nothing_is_flaky(small, cache, in_backend) -> None:
     found: list[list[str]] = []
 
@@ -121,11 +127,13 @@ def test_more_repetitions_give_the_same_tasks_where_nothing_is_flaky(small, cach
         Plan(repetitions=1)
 
 
+@pytest.mark.slow
 def test_a_bug_that_fails_most_of_the_suite_is_refused(small, cache, in_backend) -> None:
     plan = Plan(max_failing=0.1)
     assert judged(small, cache, in_backend, "max(low", "min(low", plan).verdict is Verdict.FAILS_TOO_MUCH
 
 
+@pytest.mark.slow
 def test_places_that_no_test_executes_are_counted_not_tried(small, cache, in_backend) -> None:
     _, counts = made(small, cache, in_backend)
     text = (source_tree(small, cache=cache) / "small.py").read_text()

@@ -52,6 +52,7 @@ def test_a_repair_that_breaks_another_test_is_not_resolved(broken, in_backend) -
     in_backend(body)
 
 
+@pytest.mark.slow
 def test_changed_tests_and_test_configuration_do_not_count(broken, in_backend) -> None:
     async def body(backend) -> None:
         cheat = await grade(broken, backend, tests__test_small="assert total=>assert True or total")
@@ -65,6 +66,7 @@ def test_changed_tests_and_test_configuration_do_not_count(broken, in_backend) -
     in_backend(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [
@@ -82,6 +84,7 @@ def test_code_that_ends_or_skips_the_tests_is_not_resolved(code: str, broken, in
     in_backend(body)
 
 
+@pytest.mark.slow
 def test_a_hang_is_the_agents_outcome(broken, in_backend) -> None:
     async def body(backend) -> None:
         found = await grade(broken, backend, small="    result = start=>    while True: pass\n    result = start")
@@ -128,6 +131,7 @@ def test_a_dead_sandbox_is_a_failure_and_never_a_verdict_and_is_not_remembered(b
 SPINS = "import signal; signal.setitimer(signal.ITIMER_REAL, 0)\n    while True: pass"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stuck", "kept"), [(SPINS, 1), ("import time; time.sleep(999)", 0)])
 def test_a_verdict_is_written_unless_the_clock_on_the_wall_decided_it(
     stuck, kept, broken, in_backend, tmp_path

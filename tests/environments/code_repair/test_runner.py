@@ -48,6 +48,7 @@ def test_a_selection_runs_only_its_tests_and_an_unknown_one_is_an_error(reports)
     assert not report.ok
 
 
+@pytest.mark.slow
 def test_an_empty_selection_is_refused(reports) -> None:
     with pytest.raises(ValueError, match="empty"):
         reports(selection=[])
@@ -86,6 +87,7 @@ def test_a_test_that_hangs_fails_by_its_deadline_and_the_others_still_run(report
     assert not report.doubt
 
 
+@pytest.mark.slow
 def test_a_test_that_waits_for_ever_fails_by_its_deadline(reports, code) -> None:
     waits = code.replace("return values[-count:]", "import time; time.sleep(1000)")
     report = reports({"small.py": waits}, test_timeout_s=0.3)
@@ -105,6 +107,7 @@ def test_a_deadline_of_processor_time_repeats(reports, code) -> None:
     assert report.repeats
 
 
+@pytest.mark.slow
 def test_the_tests_beside_some_are_a_part_of_all_and_hold_their_neighbours(reports) -> None:
     every = list(reports().outcomes)
     middle = every[4]
@@ -115,6 +118,7 @@ def test_the_tests_beside_some_are_a_part_of_all_and_hold_their_neighbours(repor
     assert list(reports(trace=Trace((middle,), 99)).outcomes) == every
 
 
+@pytest.mark.slow
 def test_a_run_that_outlives_its_deadline_is_killed_and_never_a_pass(reports, code) -> None:
     hangs = code.replace("return values[-count:]", "while True: pass")
     report = reports({"small.py": hangs}, timeout_s=2.0)

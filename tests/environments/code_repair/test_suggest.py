@@ -25,6 +25,7 @@ def results(line: str, template: str = FUNCTION) -> list[str]:
     return [apply_fix(source, fix).split("\n")[number - 1].strip() for fix in suggest(source, number)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(SOURCES), st.integers(1, 400))
 def test_every_fix_parses_changes_the_tree_and_has_a_name_of_its_own(source: str, number: int) -> None:

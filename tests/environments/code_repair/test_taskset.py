@@ -98,6 +98,7 @@ def test_a_missing_source_tree_is_named(cache) -> None:
         load_tasks(path, cache=cache)
 
 
+@pytest.mark.slow
 @pytest.mark.namespaces
 def test_a_build_writes_one_file_goes_on_after_a_stop_and_survives_a_bad_package(small, cache) -> None:
     bad = small.model_copy(update={"name": "bad", "tests": ("nothing/*.py",)})

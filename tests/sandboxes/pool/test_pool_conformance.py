@@ -14,11 +14,13 @@ from envgym.testing.check_sandbox import check_sandbox
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(240)]
 
 
+@pytest.mark.slow
 def test_the_contract_holds_through_a_pool(make):
     ran = asyncio.run(asyncio.wait_for(check_sandbox(lambda: PoolBackend(make)), 230))
     assert "no_network" in ran
 
 
+@pytest.mark.slow
 def test_the_contract_holds_through_a_pool_of_several_backends(make, state, tmp_path):
     hosts = [partial(NamespaceBackend, root=state, snapshots=tmp_path / name) for name in ("one", "two")]
     ran = asyncio.run(asyncio.wait_for(check_sandbox(lambda: PoolBackend(hosts)), 230))
@@ -55,6 +57,7 @@ def test_warm_sandboxes_are_in_the_base_state(make, run, world):
     run(main())
 
 
+@pytest.mark.slow
 def test_durable_snapshots_outlive_the_backend_and_the_pool_that_took_them(make, state, world, tmp_path, run):
     hosts = [partial(NamespaceBackend, root=state, snapshots=tmp_path / name) for name in ("one", "two")]
 

@@ -309,6 +309,7 @@ class Host(FakeBackend):
         return MemoryUse(self.total, max(0, self.total - taken), used)
 
 
+@pytest.mark.slow
 def test_what_uses_little_is_admitted_by_what_it_uses(run):
     async def main():
         host = Host()
@@ -320,6 +321,7 @@ def test_what_uses_little_is_admitted_by_what_it_uses(run):
     run(main())
 
 
+@pytest.mark.slow
 def test_what_takes_all_it_may_is_not_admitted_beyond_the_bound(run):
     async def main():
         host = Host(use=lambda name: GIB)
@@ -333,6 +335,7 @@ def test_what_takes_all_it_may_is_not_admitted_beyond_the_bound(run):
     run(main())
 
 
+@pytest.mark.slow
 def test_under_pressure_the_one_that_uses_most_is_ended_and_says_why(run, caplog):
     async def main():
         large = set()
@@ -414,6 +417,7 @@ def test_a_backend_that_dies_is_made_again_and_serves_who_waits(run):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_backend_that_stays_away_is_tried_again_and_again(run):
     async def main():
         made, failing = [], [True]

@@ -27,6 +27,7 @@ def zygote_of(pool):
     return member.backend._processes.first
 
 
+@pytest.mark.slow
 def test_a_zygote_that_is_killed_is_replaced(make, run, world, state):
     async def main():
         async with PoolBackend(make, bounds=PoolBounds(warm=1)) as pool:
@@ -59,6 +60,7 @@ def test_a_zygote_that_is_killed_is_replaced(make, run, world, state):
     run(main())
 
 
+@pytest.mark.slow
 def test_the_next_start_finds_out_that_nothing_stands_any_more(make, run, world):
     async def main():
         async with PoolBackend(make) as pool:
@@ -73,6 +75,7 @@ def test_the_next_start_finds_out_that_nothing_stands_any_more(make, run, world)
     run(main())
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_is_waited_for_while_the_other_serves(make, run, world):
     """Two hosts, each with a server; one is gone and comes back."""
     token = secrets.token_hex(32)
@@ -134,6 +137,7 @@ def test_sandboxes_tell_what_they_use(make, run, world):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_storm_of_starts_leaves_running_sandboxes_alone(make, run, world):
     async def main():
         async with PoolBackend(make, bounds=PoolBounds(starts=2, warm=0)) as pool:
@@ -156,6 +160,7 @@ def test_a_storm_of_starts_leaves_running_sandboxes_alone(make, run, world):
 TAKE = "import time; kept = bytearray(180 << 20); print('taken', flush=True); time.sleep(4245)"
 
 
+@pytest.mark.slow
 def test_memory_that_is_really_taken_is_not_promised_again(make, run):
     """Each may use, and takes, a tenth of what the pool may; the pool must find out and stop."""
     if "memory" not in controllers():
@@ -182,6 +187,7 @@ def test_memory_that_is_really_taken_is_not_promised_again(make, run):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_hundred_idle_sandboxes_fit_where_ten_could_take_all(make, run):
     if "memory" not in controllers():
         pytest.skip("no memory cgroup for this user: what sandboxes use cannot be told")

@@ -179,6 +179,7 @@ def certificate(folder, name):
     return cert, key
 
 
+@pytest.mark.slow
 def test_over_tls_the_server_is_known_by_its_certificate(run, tmp_path):
     ours, theirs = certificate(tmp_path, "ours"), certificate(tmp_path, "theirs")
 

@@ -46,6 +46,7 @@ async def drained(reader):
             pass
 
 
+@pytest.mark.slow
 @LAW
 @given(said=SAID)
 @example(said=[protocol.encode({"id": 1, "op": "echo", "with": {}, "end": True}, b"x")] * 3)
@@ -112,6 +113,7 @@ def test_a_client_gets_an_answer_or_an_error_whatever_a_server_sends(said):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_no_more_than_a_window_of_pieces_is_on_its_way(run):
     async def main():
         (reader, writer), theirs = await ends()
@@ -138,6 +140,7 @@ def test_no_more_than_a_window_of_pieces_is_on_its_way(run):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_blocked_loop_is_not_taken_for_a_silent_peer(run):
     async def main():
         (reader, writer), theirs = await ends()

@@ -69,6 +69,7 @@ def test_a_piece_after_the_end_ends_the_connection(run):
     run(main())
 
 
+@pytest.mark.slow
 def test_who_asks_and_never_reads_is_left(run, monkeypatch):
     monkeypatch.setattr(link_module, "MOST_UNREAD", 1 << 16)
 

@@ -30,6 +30,7 @@ def sleepers(pid):
     return lines.count(b"sleep\x004244\x00")
 
 
+@pytest.mark.slow
 @pytest.mark.namespaces
 def test_a_killed_server_ends_its_sandboxes_and_the_next_one_serves_the_same_client(
     served, serve, namespace, run, settle
@@ -62,6 +63,7 @@ def test_a_killed_server_ends_its_sandboxes_and_the_next_one_serves_the_same_cli
     run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.namespaces
 def test_a_server_that_falls_silent_is_gone_after_a_while(served, run):
     async def main():
@@ -95,6 +97,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.namespaces
 def test_a_killed_client_leaves_nothing_on_the_server(served, run, settle):
     async def main():
@@ -111,6 +114,7 @@ def test_a_killed_client_leaves_nothing_on_the_server(served, run, settle):
     run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.namespaces
 def test_a_cancelled_command_is_killed_before_the_next_one_runs(served, run):
     async def main():
@@ -294,6 +298,7 @@ def test_the_end_of_a_server_reaches_clients_at_once(run, settle):
     run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.namespaces
 def test_durable_snapshots_are_every_clients_and_outlive_the_server(serve, namespace, tmp_path, run):
     token, kept = tmp_path / "token", ("--backend-option", f"snapshots={tmp_path / 'kept'}")

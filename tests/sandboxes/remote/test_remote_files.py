@@ -41,6 +41,7 @@ def plant(top):
     return top
 
 
+@pytest.mark.slow
 @pytest.mark.namespaces
 def test_a_worlds_directories_travel_whole_and_once(served, run, tmp_path):
     source = plant(tmp_path / "source")
@@ -201,6 +202,7 @@ def test_a_trees_digest_is_of_all_that_travels(tmp_path):
     assert len(seen) == len(changes) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.namespaces
 def test_large_files_travel_and_nobody_waits_for_them(served, run, tmp_path):
     large = os.urandom(24 << 20)

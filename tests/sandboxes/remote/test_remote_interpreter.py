@@ -6,6 +6,7 @@ from envgym.testing.check_interpreter import check_interpreter
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(120)]
 
 
+@pytest.mark.slow
 def test_an_interpreter_keeps_its_contract_in_a_sandbox_on_another_host(served, run, world):
     """It needs nothing of a sandbox but the contract, which crosses the wire."""
 

@@ -62,6 +62,7 @@ def test_the_first_line_is_the_address_and_an_interrupt_is_an_orderly_end(servin
     assert sorted(state.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bound", "said"),
     [
@@ -78,6 +79,7 @@ def test_a_wrong_bound_is_named(bound, said, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_bound_holds_for_clients(serving, namespace, run):
     served = serving(*namespace, "--bound", "sandboxes=1")
 

@@ -69,6 +69,7 @@ def certificate(folder):
     return cert, key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tls", [True, False], ids=["tls", "plain"])
 def test_sandboxes_are_used_from_another_network(networks, serve, namespace, tmp_path, tls):
     here, there = networks
@@ -90,6 +91,7 @@ def test_sandboxes_are_used_from_another_network(networks, serve, namespace, tmp
         assert "SandboxUnavailable" in alone.stderr, "from a third network nobody reaches it"
 
 
+@pytest.mark.slow
 def test_a_cable_that_is_cut_is_noticed(networks, serve, namespace, tmp_path):
     here, there = networks
     script = CLIENT.partition("async def main")[0] + (
