@@ -26,8 +26,11 @@ from envgym.testing.sandbox_checks import (
 __all__ = ["check_sandbox"]
 
 _RESOURCES = Resources(output_bytes=4096, command_s=20.0, pids=128)
-_ALWAYS = (*commands.CHECKS, *processes.CHECKS, *network.CHECKS, *limits.CHECKS, *files.CHECKS)
-_EVERYWHERE = (*_ALWAYS, *states.CHECKS, *cancelling.CHECKS, *loops.CHECKS, *ending.CHECKS)
+_BASIC = (*commands.CHECKS, *files.CHECKS, *states.CHECKS, *processes.CHECKS)
+_EVERYWHERE = (
+    *(*_BASIC, *network.CHECKS, *limits.CHECKS),
+    *(*cancelling.CHECKS, *loops.CHECKS, *ending.CHECKS),
+)
 
 
 async def check_sandbox(make: Callable[[], SandboxBackend], *, world: World | None = None) -> list[str]:

@@ -10,6 +10,7 @@ from envgym.testing.sandbox_checks.common import SLACK_S, Check, raises
 __all__ = ["CHECKS"]
 
 _GONE = "for i in $(seq 200); do kill -0 $(cat inner) 2>/dev/null || exit 0; sleep 0.02; done; exit 1"
+_MOMENTS = 4
 _ECHO = ["sh", "-c", "echo began; while read -r line; do echo got $line; done; sleep 97"]
 
 
@@ -151,10 +152,43 @@ async def _background_snapshots(backend: SandboxBackend, world: World) -> None:
         assert later not in (done, alive, unread), "no name is given twice"
 
 
+_LOCKSTEP = "mkdir $0; cd $0; echo up; while :; do for f in 0 1 2 3 4 5 6 7; do printf x >> $f; done; done"
+_SIZES = "for d in started left; do stat -c %s $d/0 $d/1 $d/2 $d/3 $d/4 $d/5 $d/6 $d/7; done"
+
+
+async def _sizes(sandbox: Sandbox) -> list[list[int]]:
+    """How long the files of each writer are, in the order in which it writes to them."""
+    result = await sandbox.exec(["sh", "-c", _SIZES])
+    found = [int(size) for size in result.stdout.split()]
+    assert len(found) == 16, f"both writers have begun: {result}"
+    return [found[:8], found[8:]]
+
+
+async def _paused_for_snapshots(backend: SandboxBackend, world: World) -> None:
+    """Programs that write to files in turn: at any one moment no two files of one differ by more than a byte."""
+    async with await backend.create(world) as sandbox:
+        started = await sandbox.start(["bash", "-c", _LOCKSTEP, "started"])
+        await _written(sandbox, started, b"up\n")
+        await sandbox.exec(f"setsid bash -c '{_LOCKSTEP}' left > said & until [ -s left/7 ]; do sleep 0.01; done")
+        for _ in range(_MOMENTS):
+            snapshot = await sandbox.snapshot()
+            async with await backend.restore(snapshot) as again:
+                for sizes in await _sizes(again):
+                    assert sizes == sorted(sizes, reverse=True), f"a snapshot is of one moment: {sizes}"
+                    assert sizes[0] - sizes[-1] <= 1, f"processes are paused while a snapshot is taken: {sizes}"
+            await backend.release(snapshot)
+        before, grown, deadline = await _sizes(sandbox), False, time.monotonic() + 4 * SLACK_S
+        while not grown and time.monotonic() < deadline:
+            pairs = zip(before, await _sizes(sandbox), strict=True)
+            grown = all(now[0] > old[0] for old, now in pairs)
+        assert grown, "and they go on when it is taken"
+
+
 CHECKS: tuple[Check, ...] = (
     _background_processes,
     _background_signals,
     _background_output,
     _background_deadlines,
     _background_snapshots,
+    _paused_for_snapshots,
 )
