@@ -191,7 +191,7 @@ def test_a_sandbox_whose_output_nobody_takes_is_closed_at_once(make_copying, box
             await sandbox.exec("head -c 30000000 /dev/zero > big")
             fetching = [asyncio.ensure_future(sandbox.get("big", str(tmp_path / f"{n}"))) for n in range(4)]
             await asyncio.sleep(0.05)
-            time.sleep(0.5)  # this loop reads nothing, until all buffers on the way are full
+            time.sleep(0.5)  # noqa: ASYNC251  # this loop reads nothing, until all buffers on the way are full
             async with asyncio.timeout(15):
                 await sandbox.close()
             for ended in await asyncio.gather(*fetching, return_exceptions=True):
