@@ -94,7 +94,7 @@ DENIED: dict[str, Numbers] = {
 NEWEST = 469
 """The highest number that was reviewed. Above 423 all architectures number alike."""
 
-EPERM, EAFNOSUPPORT, EPROTONOSUPPORT = 1, 97, 93
+EPERM, EINVAL, EAFNOSUPPORT, EPROTONOSUPPORT = 1, 22, 97, 93
 NAMESPACES = 0x7E020000 | 0x80
 """Flags of clone and unshare that make a namespace; in clone(2) the low byte is the exit signal."""
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
@@ -105,6 +105,8 @@ _ROUTES = (0,)  # addresses and routes, which libc asks for
 IOCTLS = (0x5412, 0x541C, 0x5423)
 """TIOCSTI and TIOCLINUX put words into another's mouth; TIOCSETD loads line disciplines."""
 _DEVICES = (0o020000, 0o060000)
+_WHITEOUT = 4
+"""Of renameat2: a device is made in the old place. Overlays refuse it so; file systems in memory would not."""
 _KIND = 0o170000
 _PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)  # Linux, 32 bits, their release numbers, and to ask
 _INIT = 1  # the first process inside has the same user, and must not be slowed down or starved
@@ -138,6 +140,7 @@ RULES = (
     Rule("ioctl", 1, refused=IOCTLS),
     Rule("mknod", 1, refused=_DEVICES, mask=_KIND),
     Rule("mknodat", 2, refused=_DEVICES, mask=_KIND),
+    Rule("renameat2", 4, bits=_WHITEOUT, error=EINVAL),
     Rule("personality", 0, only=_PERSONALITIES),
     Rule("prlimit64", 0, only=(0,)),
     Rule("setpriority", 0, refused=(2,)),  # of all processes of a user
@@ -159,6 +162,7 @@ NUMBERS: dict[str, Numbers] = DENIED | {
     "ioctl": (16, 29),
     "mknod": (133, None),
     "mknodat": (259, 33),
+    "renameat2": (316, 276),
     "personality": (135, 92),
     "prlimit64": (302, 261),
     "setpriority": (141, 140),

@@ -1,8 +1,8 @@
 """Copies of trees and of stacked layers: what shows is copied, once, with all that a snapshot holds.
 
 Kept are kinds, modes, owners, times, symlinks, hard links (names of one file in one layer stay names of one file),
-holes, fifos and the extended attributes that programs set. Sockets and devices are left out. What is copied was
-written by hostile programs (see `walk`); where it is copied to is this process's own.
+holes, fifos, the names of sockets and the extended attributes that programs set. Devices are left out. What is
+copied was written by hostile programs (see `walk`); where it is copied to is this process's own.
 """
 
 import contextlib
@@ -128,8 +128,8 @@ class _Copy:
                 target = os.readlink(name, dir_fd=cursor.fd)
                 self._make(name, lambda: os.symlink(target, name, dir_fd=at))
                 self._own(name, info)
-        elif kind == stat.S_IFIFO and not self._how.tree:
-            self._make(name, lambda: os.mkfifo(name, dir_fd=at))
+        elif kind in (stat.S_IFIFO, stat.S_IFSOCK) and not self._how.tree:
+            self._make(name, lambda: os.mknod(name, kind | 0o600, dir_fd=at))
             self._own(name, info)
             os.chmod(name, stat.S_IMODE(info.st_mode), dir_fd=at)
 
@@ -171,7 +171,7 @@ class _Copy:
             return make()
 
     def _own(self, name: str, info: os.stat_result) -> None:
-        """Owner and times of a link or pipe."""
+        """Owner and times of a link, pipe or socket."""
         if owner := self._owner(info):
             os.chown(name, *owner, dir_fd=self._at.fd, follow_symlinks=False)
         os.utime(name, ns=(info.st_atime_ns, info.st_mtime_ns), dir_fd=self._at.fd, follow_symlinks=False)

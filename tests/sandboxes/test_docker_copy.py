@@ -17,6 +17,7 @@ from pathlib import Path
 import docker
 import pytest
 from envgym_sandboxes.docker_engine import runtime
+from envgym_sandboxes.docker_engine.agent import Cargo
 from envgym_sandboxes.docker_engine.client import OWNER
 from envgym_sandboxes.docker_engine.copying import DockerCopyBackend
 
@@ -197,6 +198,47 @@ def test_a_sandbox_whose_output_nobody_takes_is_closed_at_once(make_copying, box
             for ended in await asyncio.gather(*fetching, return_exceptions=True):
                 assert isinstance(ended, SandboxDied), ended
             assert containers(os.getpid()) == []
+
+    run(main())
+
+
+class Life:
+    """What an agent's cargo needs of its init."""
+
+    def __init__(self) -> None:
+        self.said: list[dict[str, object]] = []
+
+    def say(self, head: dict[str, object], _body: bytes = b"") -> None:
+        self.said.append(head)
+
+    def leave(self) -> None:
+        raise SystemExit
+
+
+def test_an_agent_does_not_live_in_a_part_of_a_state(tmp_path):
+    life = Life()
+    with pytest.raises(SystemExit):
+        Cargo(life).do_load({"top": str(tmp_path), "last": True}, b"no state")
+    assert "could not be brought" in str(life.said[0]["dead"])
+
+
+def test_a_state_is_copied_with_what_its_owner_kept_himself_out_of(make_copying, boxed, run):
+    """The agent has no rights above those of the files' owner, whom a closed directory lets neither in nor out."""
+    odd = "mkdir -p shut/below; echo kept > shut/file; echo > last; chmod 6755 last; mkfifo pipe; "
+    odd += "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'; chmod 0 shut/file shut"
+    look = "stat -c '%n %F %a' *; chmod 700 shut; stat -c '%n %F %a' shut/*; chmod 600 shut/file; cat shut/file"
+
+    async def main():
+        async with make_copying() as backend, await backend.create(boxed) as sandbox:
+            assert (await sandbox.exec(odd)).ok
+            digest = await sandbox.digest()
+            async with await sandbox.fork() as fork:
+                assert await fork.digest() == digest
+                seen = (await fork.exec(look)).stdout
+            assert seen == (await sandbox.exec(look)).stdout
+            assert b"shut directory 0\n" in seen, seen
+            assert b"last regular file 6755\n" in seen, seen
+            assert seen.endswith(b"shut/below directory 755\nshut/file regular file 0\nkept\n"), seen
 
     run(main())
 

@@ -8,7 +8,8 @@ from envgym_sandboxes import calls, seccomp
 
 pytestmark = [pytest.mark.timeout(60)]
 
-ALLOW, EPERM, ENOSYS, EAFNOSUPPORT, EPROTONOSUPPORT = 0x7FFF0000, 0x50001, 0x50026, 0x50061, 0x5005D
+ALLOW, EPERM, EINVAL, ENOSYS = 0x7FFF0000, 0x50001, 0x50016, 0x50026
+EAFNOSUPPORT, EPROTONOSUPPORT = 0x50061, 0x5005D
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 COLUMN = {"x86_64": 0, "aarch64": 1}
 
@@ -78,6 +79,8 @@ def test_arguments_are_looked_at(arch):
     for kind, expected in ((0o100644, ALLOW), (0o010644, ALLOW), (0o020644, EPERM), (0o060644, EPERM)):
         assert said(arch, "mknodat", 0, 0, kind) == expected, oct(kind)
         assert said(arch, "mknod", 0, kind) in (expected, None), oct(kind)
+    for flags, expected in ((0, ALLOW), (1, ALLOW), (2, ALLOW), (4, EINVAL), (5, EINVAL)):
+        assert said(arch, "renameat2", 0, 0, 0, 0, flags) == expected, flags
     assert said(arch, "personality", 0xFFFFFFFF) == ALLOW
     assert said(arch, "personality", 0x0400000) == EPERM
     assert (said(arch, "prlimit64", 0), said(arch, "prlimit64", 1)) == (ALLOW, EPERM)
@@ -135,6 +138,8 @@ attempt("idle", os.sched_setscheduler, 1, os.SCHED_IDLE, os.sched_param(0))
 attempt("device", os.mknod, "zero", 0o20666, 0x105)
 attempt("whiteout", os.mknod, "whiteout", 0o20666, 0)
 attempt("pipe", os.mkfifo, "pipe")
+ctypes.set_errno(0)
+say("rename", libc.syscall(ctypes.c_long({rename}), -100, b"pipe", -100, b"moved", 4) < 0)
 attempt("tipc", socket.socketpair, 30, socket.SOCK_DGRAM)
 attempt("sctp", socket.socket, socket.AF_INET, socket.SOCK_STREAM, 132)
 attempt("audit", socket.socket, socket.AF_NETLINK, socket.SOCK_RAW, 9)
@@ -148,11 +153,12 @@ def test_the_kernel_refuses_what_the_table_says(make, run, world):
     """-1 for every argument: what got past the filter would say EBADF, EINVAL or EFAULT, or do it."""
     column = COLUMN[seccomp.ARCH]
     numbers = {name: pair[column] for name, pair in calls.DENIED.items() if pair[column] is not None}
-    program = CALLS.format(numbers=", ".join(f"{name!r}: {number}" for name, number in numbers.items()))
+    told = ", ".join(f"{name!r}: {number}" for name, number in numbers.items())
+    program = CALLS.format(numbers=told, rename=calls.NUMBERS["renameat2"][column])
     expected = dict.fromkeys(numbers, "EPERM")
     refused = ("limit", "nice", "nice all", "affinity", "idle", "device", "whiteout")
     expected |= dict.fromkeys(refused, "EPERM")
-    expected |= {"tipc": "EAFNOSUPPORT", "sctp": "EPROTONOSUPPORT", "audit": "EPROTONOSUPPORT"}
+    expected |= {"rename": "EINVAL", "tipc": "EAFNOSUPPORT", "sctp": "EPROTONOSUPPORT", "audit": "EPROTONOSUPPORT"}
     expected |= dict.fromkeys(("own limit", "own nice", "pipe", "route", "tcp", "pair"), "done")
 
     async def main():

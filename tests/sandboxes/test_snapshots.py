@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(120)]
 NAMES = ["a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "given.txt", "t", "t/f", "t/x", "t/x/g"]
 
 PLAY = """
-import json, os, shutil, sys
+import json, os, shutil, stat, sys
 def sparse(p, n):
     with opened(p, os.O_TRUNC) as f:
         f.seek(300000 + n); f.write("end"); f.truncate(900000 + n)
@@ -40,12 +40,13 @@ acts = {
     "file": lambda p, q, n: replaced(p, lambda p: open(p, "w").write(str(n))),
     "link": lambda p, q, n: os.link(p, q),
     "symlink": lambda p, q, n: replaced(p, lambda p: os.symlink(q, p)),
-    "mode": lambda p, q, n: os.chmod(p, [0o700, 0o755, 0o777, 0o555, 0o1777][n % 5]),
+    "mode": lambda p, q, n: os.chmod(p, [0o700, 0o6755, 0o777, 0o555, 0o1777][n % 5]),
     "time": lambda p, q, n: os.utime(p, ns=(10**18 + n, 10**18 + n)),
     "attribute": lambda p, q, n: os.setxattr(p, f"user.{q[0]}", str(n).encode()),
     "trick": lambda p, q, n: os.setxattr(p, ["user.overlay.opaque", "user.overlay.whiteout"][n % 2], b"y"),
     "plain": lambda p, q, n: [os.removexattr(p, name) for name in os.listxattr(p)],
     "fifo": lambda p, q, n: replaced(p, os.mkfifo),
+    "socket": lambda p, q, n: replaced(p, lambda p: os.mknod(p, stat.S_IFSOCK | 0o700)),
 }
 for act, p, q, n in json.loads(sys.argv[1]):
     try: acts[act](p, q, n)
@@ -78,7 +79,7 @@ print(json.dumps([found, sorted(group for group in names.values() if len(group) 
 ACTS = st.sampled_from(
     [
         *("write", "append", "sparse", "remove", "rename", "mkdir", "emptied", "file", "link", "symlink", "mode"),
-        *("time", "attribute", "trick", "plain", "fifo"),
+        *("time", "attribute", "trick", "plain", "fifo", "socket"),
     ]
 )
 TURNS = st.lists(

@@ -49,12 +49,22 @@ class Cargo:
         self._coming = os.memfd_create("coming", os.MFD_CLOEXEC)
 
     def do_load(self, head: protocol.Head, body: bytes) -> None:
-        """A piece of a directory's content; the last one puts it there. Not answered: it comes first."""
+        """A piece of a directory's content; the last one puts it there. Not answered: it comes first.
+
+        There is no life in a part of a state.
+        """
+        try:
+            self._load(head["top"], body, last=head["last"])
+        except (OSError, ValueError, MemoryError) as error:
+            self._life.say({"dead": f"{head['top']} could not be brought into it: {error or 'out of memory'}"})
+            self._life.leave()
+
+    def _load(self, top: str, body: bytes, *, last: bool) -> None:
         os.write(self._coming, body)
-        if head["last"]:
+        if last:
             os.lseek(self._coming, 0, os.SEEK_SET)
             with open(self._coming, "rb", closefd=False) as file:
-                packing.unpack_whole(file, head["top"], (os.getuid(), os.getgid()), f"{head['top']}/{_SIDE}")
+                packing.unpack_whole(file, top, (os.getuid(), os.getgid()), f"{top}/{_SIDE}")
             os.ftruncate(self._coming, 0)
             os.lseek(self._coming, 0, os.SEEK_SET)
 

@@ -16,7 +16,7 @@ from envgym_sandboxes import protocol
 
 __all__ = ["KINDS", "PIECE", "Entry", "Piece", "Writer", "header", "parse", "unzip"]
 
-KINDS = ("directory", "file", "hard", "link", "fifo", "gone")
+KINDS = ("directory", "file", "hard", "link", "fifo", "socket", "gone")
 """What there is: "hard" is one more name of a file that came before, "gone" a name that is deleted."""
 PIECE = 1 << 20
 """The most bytes of a file in one frame."""

@@ -2,7 +2,7 @@
 
 What is packed was written by hostile programs, and what is unpacked may be: names are single components, walked by
 descriptors, and nothing is followed. Kept is what a snapshot holds; access control lists are not, since they name
-users of this host, nor are sockets and devices.
+users of this host, nor are devices.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ __all__ = ["pack", "replace", "unpack", "unpack_whole"]
 _ESCAPED = "user.overlay."
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = 1 << 20
+_UNREAD = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket"}
 
 
 # -- packing -----------------------------------------------------------------------------------------------------
@@ -147,9 +148,9 @@ class _Pack:
             entry = self._entry(name, "link", seen.info, [])
             entry.target = os.readlink(name, dir_fd=seen.cursor.fd)
             self._writer.entry(entry)
-        elif kind == stat.S_IFIFO:
+        elif kind in _UNREAD:
             self._tell()
-            self._writer.entry(self._entry(name, "fifo", seen.info, []))
+            self._writer.entry(self._entry(name, _UNREAD[kind], seen.info, []))
 
     def _file(self, name: str, fd: int, cursor: Cursor) -> None:
         try:
@@ -296,8 +297,9 @@ class _Unpack:
         elif entry.kind == "link":
             os.symlink(entry.target or ".", name, dir_fd=at)
             self._own(entry)
-        elif entry.kind == "fifo":
-            os.mkfifo(name, dir_fd=at)
+        elif entry.kind in _UNREAD.values():
+            kind = next(number for number, word in _UNREAD.items() if word == entry.kind)
+            os.mknod(name, kind | 0o600, dir_fd=at)
             os.chmod(name, entry.mode, dir_fd=at)
             self._own(entry)
         elif self._how.prefix:
@@ -320,9 +322,13 @@ class _Unpack:
         entry = self._in.pop()
         if entry.opaque and self._how.prefix:
             os.setxattr(self._at.fd, self._how.prefix + "opaque", b"y")
-        self._describe(self._at.fd, entry)
-        if entry.depth:
-            self._at.up()
+        made = os.dup(self._at.fd)
+        try:
+            if entry.depth:
+                self._at.up()  # first: its mode may be one that nobody comes back from
+            self._describe(made, entry)
+        finally:
+            os.close(made)
 
     def _clear(self, name: str) -> None:
         """Remove what is there."""
@@ -348,7 +354,7 @@ class _Unpack:
         return self._how.owner if entry.mine or not self._how.privileged else (0, 0)
 
     def _own(self, entry: Entry) -> None:
-        """Owner and times of a link or pipe."""
+        """Owner and times of a link, pipe or socket."""
         user, group = self._ids(entry)
         os.chown(entry.name, user, group, dir_fd=self._at.fd, follow_symlinks=False)
         os.utime(entry.name, ns=(entry.time, entry.time), dir_fd=self._at.fd, follow_symlinks=False)
@@ -357,8 +363,8 @@ class _Unpack:
         """Owner, mode, attributes and times of an open file or directory; a chown may clear modes."""
         user, group = self._ids(entry)
         os.fchown(fd, user, group)
-        # Outside of a mount of its own, a file must not lend its owner to whoever finds it.
-        os.fchmod(fd, entry.mode if self._how.prefix else entry.mode & 0o1777)
+        # Outside of a mount of its own, no file may lend another owner than the sandbox's to whoever runs it.
+        os.fchmod(fd, entry.mode if self._how.prefix or entry.mine else entry.mode & 0o1777)
         for name, value in entry.attributes.items():
             stored = name
             if self._how.prefix == _ESCAPED and name.startswith(_ESCAPED):
