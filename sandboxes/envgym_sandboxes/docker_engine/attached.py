@@ -9,9 +9,11 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from envgym.errors import InfrastructureFailure
+from envgym_sandboxes.cgroups import bound_buffers, memory_group, oom_kills
 from envgym_sandboxes.docker_engine.client import Client
 
 __all__ = ["Attached"]
@@ -33,13 +35,28 @@ class Attached:
         self._kept: tuple[Any, ...] = ()
         self._line: Any = None
         self._threads: list[threading.Thread] = []
+        self._memory: Path | None = None  # its group, where it can be seen: of an engine on this host
+        self._kills = 0
 
     async def start(self, image: str, command: list[str], settings: tuple[dict[str, Any], dict[str, Any]]) -> None:
         """Create and start it. Raises what went wrong."""
-        await self._client.call(self._client.create, self.name, image, command, *settings)
+        number = await self._client.call(self._client.create, self.name, image, command, *settings)
         *kept, self._line = await self._client.call(self._client.attach, self.name)
         self._kept = tuple(kept)
-        await self._client.call(self._client.start, self.name)
+        group = memory_group(await self._client.call(self._client.start, self.name))
+        if group is not None and number in group.name:  # else that process is another one, of another host
+            self._memory, self._kills = group, oom_kills(group)
+
+    def bound_buffers(self, memory_bytes: int) -> None:
+        """See `cgroups.bound_buffers`; where this user may. The engines' own setting for it is ignored by runc."""
+        with contextlib.suppress(PermissionError):
+            bound_buffers(self._memory, memory_bytes)
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel killed for memory in it since the last call, where that can be seen."""
+        kills, before = oom_kills(self._memory), self._kills
+        self._kills = max(kills, before)
+        return kills > before
 
     def send(self, pieces: Iterable[bytes]) -> None:
         """Send its agent something before all else. Blocks. Raises InfrastructureFailure when nobody listens."""

@@ -169,7 +169,7 @@ class DockerCopyBackend(LayeredBackend):
         await self._zygote(())
         await self.states.fill(base, frozen.chain, upper)
         life = Attached(self._client, f"envgym-{self._processes.state.name}-{next(self._names)}")
-        self._lives[upper] = _Life(life, frozen.world)
+        self._lives[upper] = _Life(life, frozen.world, sandbox)
         settings = self._settings(frozen.world, base.spec["image"], await self._engine())
         try:
             with contextlib.ExitStack() as opened:
@@ -180,6 +180,7 @@ class DockerCopyBackend(LayeredBackend):
                     cargo.append((top, file))
                 command = runtime.command(json.dumps(spec))
                 await life.start(base.spec["image"], command, settings)
+                life.bound_buffers(frozen.world.resources.memory_bytes)
                 await self._client.call(life.send, _frames(cargo))
             life.carry(stream)
         except BaseException:
@@ -199,9 +200,15 @@ class DockerCopyBackend(LayeredBackend):
         own |= {"user": f"{INSIDE_ID}:{INSIDE_ID}", "hostname": "envgym", "stdin_open": True}
         memory = world.resources.memory_bytes + _AGENT_BYTES
         host |= {"mem_limit": memory, "memswap_limit": memory, "shm_size": world.resources.disk_bytes}
+        host["pids_limit"] = world.resources.pids + 1  # the agent is one process
         kept = f"rw,exec,nosuid,nodev,size={world.resources.disk_bytes},uid={INSIDE_ID},gid={INSIDE_ID},mode=0755"
         host["tmpfs"] = dict.fromkeys(copies.tops(world), kept)
         return own, host
+
+    def ran_out_of_memory(self, sandbox: str) -> bool:
+        """See `Engine.ran_out_of_memory`. Of an engine elsewhere it is not seen."""
+        lives = [life.container for life in self._lives.values() if life.sandbox == sandbox]
+        return any([life.ran_out_of_memory() for life in lives])
 
     def end(self, started: Started) -> None:
         """See `Engine.end`."""
@@ -262,6 +269,7 @@ class DockerCopyBackend(LayeredBackend):
 class _Life:
     container: Attached
     world: World
+    sandbox: str
 
 
 def _frames(cargo: Sequence[tuple[str, IO[bytes]]]) -> Iterator[bytes]:

@@ -35,6 +35,8 @@ _MISSING_COPYING = (
     "disk: bounded for the workdir, home and /tmp each; inodes, file_bytes, io_bytes_s: refused",
     "user: 1000 of the engine's host, unless the engine maps users",
     "an end for want of memory is not told apart from others where it takes the agent too",
+    "that a command ran out of memory is told only where the engine's control groups can be seen: on this host",
+    "buffers of sockets, under version 1 of control groups: bounded only by root, for an engine on this host",
 )
 
 
