@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests: `core` (under two minutes), `slow` (the rest), or `all` (core first, so that what is broken shows
 # early). Further arguments go to pytest. What this machine cannot run is listed at the end with its reason.
-# The slow ones wait more than they compute: those of sandboxes, and what makes containers, run beside all others.
+# Many wait more than they compute: those of sandboxes, and what makes containers, run beside all others.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -43,14 +43,15 @@ run() { # NAME, then arguments of pytest
 
 in_sandboxes=(tests/sandboxes tests/security)
 of_docker='tests/test_benchmarks.py::test_a_benchmark_runs_and_writes_its_result[docker_start]' # it mounts on the host
-side_by_side() {
-  local others=() path status=0
+side_by_side() { # NAME, then arguments of pytest
+  local name=$1 others=() path status=0
+  shift
   for path in tests/*; do
     [[ " ${in_sandboxes[*]} " == *" $path "* || $path == */conftest.py || $path == */__pycache__ ]] || others+=("$path")
   done
-  run others -m slow "${others[@]}" --deselect "$of_docker" >"$scratch/others.log" 2>&1 &
+  run "$name-others" "$@" "${others[@]}" --deselect "$of_docker" >"$scratch/others.log" 2>&1 &
   beside=$!
-  run sandboxes -m slow "${in_sandboxes[@]}" "$of_docker" || status=$?
+  run "$name-sandboxes" "$@" "${in_sandboxes[@]}" "$of_docker" || status=$?
   wait "$beside" || status=$?
   beside=
   cat "$scratch/others.log"
@@ -65,7 +66,7 @@ if [ $# -gt 0 ]; then
     all) run all "$@" ;;
   esac
 else
-  [ "$suite" = slow ] || run core -m 'not slow' || status=$?
-  [ "$suite" = core ] || side_by_side || status=$?
+  [ "$suite" = slow ] || side_by_side core -m 'not slow' || status=$?
+  [ "$suite" = core ] || side_by_side slow -m slow || status=$?
 fi
 exit "$status"
