@@ -1,7 +1,7 @@
 """Sandboxes of every node of a Ray cluster, in one pool: Ray places the servers, the remote seam drives them.
 
-It needs Ray on all nodes (``pip install "ray>=2.40"``) and a sandbox backend there (``envgym doctor``). Without Ray
-it shows the same with two servers in this process. Run it: ``python examples/ray_sandboxes.py``
+It needs Ray on all nodes (``pip install 'envgym[cluster]'``) and a sandbox backend there (``envgym doctor``). Without
+Ray it shows the same with two servers in this process. Run it: ``python examples/ray_sandboxes.py``
 
 What is said between the nodes is plain text here: right on one machine or in a network that nobody else listens to.
 Elsewhere give every server a certificate (``tls=``) and the clients its authority (``tls_ca=``).
@@ -87,7 +87,7 @@ async def main() -> None:
     if importlib.util.find_spec("ray") is not None:
         await on_ray(token)
     else:
-        print('Ray is not installed (pip install "ray>=2.40"): the same with two servers in this process')
+        print('Ray is not installed (pip install "envgym[cluster]"): the same with two servers in this process')
         await in_this_process(token)
 
 
