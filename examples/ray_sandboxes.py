@@ -1,6 +1,6 @@
 """Sandboxes of every node of a Ray cluster, in one pool: Ray places the servers, the remote seam drives them.
 
-It needs Ray on all nodes (``pip install 'envgym[cluster]'``) and a sandbox backend there (``envgym doctor``). Without
+It needs Ray on all nodes (``pip install envgym[cluster]``) and a sandbox backend there (``envgym doctor``). Without
 Ray it shows the same with two servers in this process. Run it: ``python examples/ray_sandboxes.py``
 
 What is said between the nodes is plain text here: right on one machine or in a network that nobody else listens to.
