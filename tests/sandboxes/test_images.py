@@ -10,6 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from envgym_sandboxes.images import build as build_module
 from envgym_sandboxes.images.build import build
 from envgym_sandboxes.images.cli import images_command
 from envgym_sandboxes.images.recipes import recipes
@@ -18,7 +19,7 @@ from envgym_sandboxes.images.store import Store, default_store
 from envgym_sandboxes.state import new_name
 from typer.testing import CliRunner
 
-from envgym.errors import SandboxUnavailable, StoreCorrupt
+from envgym.errors import InfrastructureFailure, SandboxUnavailable, StoreCorrupt
 from envgym.testing.check_sandbox import check_sandbox
 
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
@@ -58,6 +59,24 @@ def link(name, target, kind=tarfile.SYMTYPE):
 @pytest.fixture
 def store(tmp_path):
     return Store(tmp_path / "store")
+
+
+def test_what_a_recipe_does_not_promise_is_refused_and_not_kept_unless_it_is_accepted(store, monkeypatch):
+    """With an archive in the place of mmdebstrap's, which takes a minute and needs a mirror."""
+    made = tar_of(entry("etc"), entry("etc/hostname", b"other packages\n"))
+    monkeypatch.setattr(
+        build_module, "_run", lambda command, recipe, place: (place / "rootfs.tar").write_bytes(made)
+    )
+    monkeypatch.setattr(build_module, "_command", lambda recipe, target: [])
+    with pytest.raises(InfrastructureFailure, match=r"demands sha256:.*--accept"):
+        build("base", store)
+    assert store.names() == {}
+    assert [path for path in store.top.iterdir() if path.name.startswith("sha256")] == []
+    image = build("base", store, accept=True)
+    assert (Path(image.root) / "etc/hostname").read_text() == "other packages\n"
+    assert store.find("base").digest == image.digest
+    monkeypatch.setattr(build_module, "_run", None)
+    assert build("base", store).digest == image.digest, "what is there is not built again"
 
 
 LOWER = tar_of(

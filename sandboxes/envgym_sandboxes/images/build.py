@@ -12,7 +12,7 @@ from pathlib import Path
 
 from envgym.errors import InfrastructureFailure, SandboxUnavailable
 from envgym_sandboxes.images.recipes import Recipe, recipes
-from envgym_sandboxes.images.store import Image, Store
+from envgym_sandboxes.images.store import Image, OtherDigest, Store
 
 __all__ = ["build"]
 
@@ -42,17 +42,16 @@ def build(name: str, store: Store, *, accept: bool = False, again: bool = False)
         with store.scratch() as place:
             tar = place / "rootfs.tar"
             _run(_command(known[name], tar), known[name], place)
-            with tarfile.open(tar, "r|") as layer:
-                image = store.add([layer], source=f"recipe {name}")
-        assert image.digest is not None
-        if image.digest != known[name].digest and not accept:
-            raise InfrastructureFailure(
-                f"image {name!r} was built with {image.digest}, and containers/images.toml demands "
-                f"{known[name].digest}: this mirror's packages are others. `envgym images build {name} --accept` "
-                "takes it as it is; tasks may then behave otherwise than where they were made"
-            )
-        store.name(name, image.digest)
-    return Image(name, image.root, image.digest, image.size_bytes)
+            expected = None if accept else known[name].digest
+            try:
+                with tarfile.open(tar, "r|") as layer:
+                    return store.add([layer], source=f"recipe {name}", name=name, expected=expected)
+            except OtherDigest as found:
+                raise InfrastructureFailure(
+                    f"image {name!r} was built with {found}, and containers/images.toml demands {expected}: this "
+                    f"mirror's packages are others. `envgym images build {name} --accept` takes it as it is; tasks "
+                    "may then behave otherwise than where they were made"
+                ) from found
 
 
 def _command(recipe: Recipe, target: Path) -> list[str]:

@@ -22,7 +22,7 @@ from envgym_sandboxes.images.recipes import recipes
 from envgym_sandboxes.images.rootfs import Rootfs, content_digest
 from envgym_sandboxes.state import is_dead, new_name
 
-__all__ = ["Image", "Store", "default_store"]
+__all__ = ["Image", "OtherDigest", "Store", "default_store"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -36,6 +36,10 @@ class Image:
     root: str
     digest: str | None = None
     size_bytes: int | None = None
+
+
+class OtherDigest(Exception):
+    """What was made is not what was expected; `args[0]` is its digest."""
 
 
 def default_store() -> "Store":
@@ -97,9 +101,17 @@ class Store:
 
     # -- adding ------------------------------------------------------------------------------------------------
 
-    def add(self, layers: Iterable[tarfile.TarFile], *, source: str, name: str | None = None) -> Image:
+    def add(
+        self,
+        layers: Iterable[tarfile.TarFile],
+        *,
+        source: str,
+        name: str | None = None,
+        expected: str | None = None,
+    ) -> Image:
         """Unpack layers (lowest first) and keep what they make, under `name` if one is given.
 
+        expected: the digest that it must have; with another one nothing is kept, and OtherDigest is raised.
         Raises ValueError for archives that are damaged or lead out, and for a name that is none.
         """
         if name is not None:
@@ -112,6 +124,8 @@ class Store:
                     rootfs.add(layer)
                 rootfs.finish()
             digest, size = content_digest(str(top))
+            if expected is not None and digest != expected:
+                raise OtherDigest(digest)
             (place / "image.json").write_text(json.dumps({"size_bytes": size, "source": source}))
             with contextlib.suppress(OSError):  # somebody else was first, with the same content
                 place.rename(self._place(digest))
