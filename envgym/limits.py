@@ -5,7 +5,10 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["Limits", "Resources", "Sampling"]
+__all__ = ["MOST_OUTPUT", "Limits", "Resources", "Sampling"]
+
+MOST_OUTPUT = 1 << 28
+"""How much can be kept of one output, bytes."""
 
 
 class Limits(BaseModel):
@@ -50,7 +53,7 @@ class Resources(BaseModel):
     disk_bytes: int = Field(default=1 << 30, ge=1 << 20)
     inodes: int = Field(default=1 << 18, ge=64)
     file_bytes: int | None = Field(default=None, ge=1 << 16)
-    output_bytes: int = Field(default=1 << 20, ge=1 << 10, le=1 << 28)
+    output_bytes: int = Field(default=1 << 20, ge=1 << 10, le=MOST_OUTPUT)
     transfer_bytes: int = Field(default=1 << 30, ge=1 << 10)
     command_s: float = Field(default=60.0, gt=0)
     command_cpu_s: float | None = Field(default=None, gt=0)

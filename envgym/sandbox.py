@@ -13,6 +13,7 @@ from typing import Literal, Protocol, Self, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
+from envgym.arguments import AnyPath
 from envgym.egress import EgressRecord
 from envgym.task import World
 
@@ -140,7 +141,7 @@ class Shell(Protocol):
         *,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: AnyPath | None = None,
         timeout_s: float | None = None,
         output_bytes: int | None = None,
     ) -> ExecResult:
@@ -163,7 +164,7 @@ class Shell(Protocol):
         *,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: AnyPath | None = None,
     ) -> str:
         """Start a program that goes on beside the commands; returns its name here, such as "p3".
 
@@ -192,7 +193,7 @@ class Shell(Protocol):
         """
         ...
 
-    async def read(self, path: str) -> bytes:
+    async def read(self, path: AnyPath) -> bytes:
         """A file's content. Raises FileNotFoundError, IsADirectoryError, PermissionError like `open`.
 
         Of `read`, `write`, `put` and `get` alike: what is larger than `Resources.transfer_bytes` raises OSError
@@ -201,11 +202,11 @@ class Shell(Protocol):
         """
         ...
 
-    async def write(self, path: str, content: bytes) -> None:
+    async def write(self, path: AnyPath, content: bytes) -> None:
         """Write a file (parents made, mode 0644 unless it exists), as the sandbox's user."""
         ...
 
-    async def put(self, source: str, target: str) -> None:
+    async def put(self, source: AnyPath, target: AnyPath) -> None:
         """Copy a file or tree of the host into the world. Symlinks are copied as symlinks.
 
         A tree of more than `Resources.inodes` entries raises OSError (EFBIG), one of more than 256 levels
@@ -213,7 +214,7 @@ class Shell(Protocol):
         """
         ...
 
-    async def get(self, source: str, target: str) -> None:
+    async def get(self, source: AnyPath, target: AnyPath) -> None:
         """Copy a file or tree of the world to the host; never writes outside `target`."""
         ...
 

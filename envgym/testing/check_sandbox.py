@@ -21,6 +21,7 @@ from envgym.testing.sandbox_checks import (
     processes,
     states,
     walls,
+    wrong_use,
 )
 
 __all__ = ["check_sandbox"]
@@ -29,7 +30,7 @@ _RESOURCES = Resources(output_bytes=4096, command_s=20.0, pids=128)
 _BASIC = (*commands.CHECKS, *files.CHECKS, *states.CHECKS, *processes.CHECKS)
 _EVERYWHERE = (
     *(*_BASIC, *network.CHECKS, *limits.CHECKS),
-    *(*cancelling.CHECKS, *loops.CHECKS, *ending.CHECKS),
+    *(*cancelling.CHECKS, *loops.CHECKS, *ending.CHECKS, *wrong_use.CHECKS),
 )
 
 

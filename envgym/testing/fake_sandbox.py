@@ -12,6 +12,8 @@ from signal import SIGTERM
 from types import TracebackType
 from typing import Self
 
+from envgym import arguments
+from envgym.arguments import AnyPath
 from envgym.errors import InfrastructureFailure, SandboxDied, SnapshotGone
 from envgym.sandbox import BackendReport, ExecResult, ProcessStatus, SandboxSnapshot
 from envgym.task import World
@@ -46,20 +48,24 @@ class FakeSandbox:
         *,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: AnyPath | None = None,
         timeout_s: float | None = None,
         output_bytes: int | None = None,
     ) -> ExecResult:
         """See `Shell.exec`."""
         self._live()
-        if list(command) == ["hold"]:
+        resources = self.world.resources
+        given = arguments.program(command, resources, stdin=stdin, env=env, cwd=cwd)
+        arguments.time_bound(timeout_s, resources)
+        arguments.output_bound(output_bytes, resources)
+        if given.command == ["hold"]:
             self.held += 1
             try:
                 await asyncio.shield(self._dead)
             finally:
                 self.held -= 1
             self._live()
-        return ExecResult(exit_code=0, stdout=stdin, stderr=b"", wall_s=0.0)
+        return ExecResult(exit_code=0, stdout=given.stdin, stderr=b"", wall_s=0.0)
 
     async def start(
         self,
@@ -67,46 +73,53 @@ class FakeSandbox:
         *,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: AnyPath | None = None,
     ) -> str:
         """See `Shell.start`. It ends at once and gives its stdin back."""
         self._live()
-        self.processes.append(stdin)
+        given = arguments.program(argv, self.world.resources, stdin=stdin, env=env, cwd=cwd, argv_only=True)
+        self.processes.append(given.stdin)
         return f"p{len(self.processes)}"
 
     async def poll(self, process: str, *, wait_s: float = 0.0) -> ProcessStatus:
         """See `Shell.poll`."""
         self._live()
-        number = int(process.removeprefix("p")) - 1
-        if not 0 <= number < len(self.processes):
+        arguments.checked_seconds("wait_s", wait_s, none_at_all=True)
+        names = [f"p{at + 1}" for at in range(len(self.processes))]
+        if arguments.checked_text("process", process) not in names:
             raise ValueError(f"process {process!r} was never started here")
+        number = names.index(process)
         output, self.processes[number] = self.processes[number], b""
         return ProcessStatus(False, 0, output, b"")
 
     async def signal(self, process: str, number: int = SIGTERM) -> None:
         """See `Shell.signal`."""
+        arguments.checked_signal(number)
         await self.poll(process)
 
-    async def read(self, path: str) -> bytes:
+    async def read(self, path: AnyPath) -> bytes:
         """See `Shell.read`."""
         self._live()
+        path = arguments.checked_path("path", path)
         if path == self.world.workdir:
             raise IsADirectoryError(21, "Is a directory", path)
         if path not in self.files:
             raise FileNotFoundError(2, "No such file", path)
         return self.files[path]
 
-    async def write(self, path: str, content: bytes) -> None:
+    async def write(self, path: AnyPath, content: bytes) -> None:
         """See `Shell.write`."""
         self._live()
-        self.files[path] = content
+        self.files[arguments.checked_path("path", path)] = arguments.checked_bytes("content", content)
 
-    async def put(self, source: str, target: str) -> None:
+    async def put(self, source: AnyPath, target: AnyPath) -> None:
         """See `Shell.put`; files only."""
+        source = arguments.checked_path("source", source)
         await self.write(target, await asyncio.to_thread(Path(source).read_bytes))
 
-    async def get(self, source: str, target: str) -> None:
+    async def get(self, source: AnyPath, target: AnyPath) -> None:
         """See `Shell.get`; files only."""
+        target = arguments.checked_path("target", target)
         await asyncio.to_thread(Path(target).write_bytes, await self.read(source))
 
     async def snapshot(self, *, durable: bool = False) -> SandboxSnapshot:

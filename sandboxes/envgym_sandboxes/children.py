@@ -8,11 +8,11 @@ shape. How processes run is `background`'s matter, inside.
 import asyncio
 import contextlib
 import itertools
-import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NoReturn, TypeGuard
 
+from envgym.arguments import Program
 from envgym.errors import SandboxDied
 from envgym.sandbox import ProcessStatus, is_warm
 from envgym_sandboxes.channel import Answer, Peer
@@ -20,18 +20,14 @@ from envgym_sandboxes.channel import Answer, Peer
 __all__ = ["Children", "argv_head"]
 
 _ENDED_KEPT = 32
-_SIGNALS = 64
 _GRACE_S = 20.0
 """How late an init may answer before it counts as dead."""
 _ANSWER = 4096  # an error's text and the like
 
 
-def argv_head(command: Sequence[str], env: Mapping[str, str] | None, cwd: str | None) -> dict[str, Any]:
-    """What init is told of a program to run. Raises ValueError for what no program could be given."""
-    argv = [os.fspath(word) for word in command]
-    if not argv or any("\0" in word for word in argv):
-        raise ValueError(f"argv is {argv!r}; it must have a program and no NUL")
-    return {"argv": argv, "cwd": cwd, "env": dict(env or {}), "warm": is_warm(argv)}
+def argv_head(given: Program) -> dict[str, Any]:
+    """What init is told of a program to run."""
+    return {"argv": given.command, "cwd": given.cwd, "env": given.env, "warm": is_warm(given.command)}
 
 
 class Children:
@@ -71,12 +67,10 @@ class Children:
 
     async def signal(self, peer: Peer, name: str, number: int) -> None:
         """Signal one. Raises ValueError, SandboxDied."""
-        if not 1 <= number <= _SIGNALS:
-            raise ValueError(f"signal number is {number}; it must be in 1..{_SIGNALS}")
         if name in self._ended:
             return
         self._check(name)
-        head, _body = await _ask(peer, {"op": "signal", "name": name, "signal": int(number)})
+        head, _body = await _ask(peer, {"op": "signal", "name": name, "signal": number})
         if head.get("known") is not True:
             self._forget(name)
 

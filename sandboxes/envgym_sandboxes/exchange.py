@@ -18,7 +18,7 @@ from envgym_sandboxes.channel import Peer
 from envgym_sandboxes.shell import MOST_STATE
 from envgym_sandboxes.transfer import PIECE, Arrival, Tally, check_size, pack
 
-__all__ = ["MOST_HEAD", "Stand", "check_input", "freeze", "get", "hold_still", "put", "read", "run", "write"]
+__all__ = ["MOST_HEAD", "Stand", "freeze", "get", "hold_still", "put", "read", "run", "write"]
 
 MOST_HEAD = 1 << 20
 """The longest head that an init sends: a path or two, each character escaped."""
@@ -28,17 +28,6 @@ _PATIENCE_S = 120.0
 """How long one piece of a file may take: no deadline of a command stands over it."""
 _MOST_COUNT, _MOST_STATUS = 1 << 62, 1 << 16  # what anybody can store; what a process can end with
 _ANSWER = 4096  # an error's text and the like
-
-
-def check_input(resources: Resources, size: int) -> None:
-    """Raise ValueError for a command and its input that are longer than a file inside may be: each becomes one."""
-    most = resources.disk_bytes if resources.file_bytes is None else resources.file_bytes
-    if size > most:
-        name = "disk_bytes" if resources.file_bytes is None else "file_bytes"
-        raise ValueError(
-            f"the command's input has {size} bytes; Resources.{name}, {most}, bounds it too: "
-            "raise it, or write a file in pieces"
-        )
 
 
 def _lied(peer: Peer, what: object) -> NoReturn:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 
+from envgym.arguments import checked_port
 from envgym.errors import EnvgymError
 from envgym_sandboxes.flow import MOST_STREAMS, PIECE
 from envgym_sandboxes.relay import Pipe, cut, relay
@@ -33,9 +34,7 @@ class Forward:
         dial: Callable[[int], AbstractAsyncContextManager[Pipe]],
         live: "set[Forward]",
     ) -> None:
-        if not 1 <= port <= 65535:
-            raise ValueError(f"port is {port}; a port inside the sandbox is in 1..65535")
-        self._port = port
+        self._port = checked_port(port)
         self._ready = ready
         self._dial = dial
         self._live = live

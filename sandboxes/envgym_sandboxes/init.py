@@ -31,6 +31,8 @@ from envgym_sandboxes.tree import kill_all, live_processes, signal_all, stopped
 __all__ = ["rehearse", "serve"]
 
 _PATIENCE_S = 5.0
+_LONGEST_MS = float(1 << 30)
+"""The longest wait for events, after which it is looked again: the kernel takes less than twice this."""
 
 
 class Init:
@@ -102,7 +104,9 @@ class Init:
     def next_deadline(self) -> float | None:
         """Milliseconds until the first deadline."""
         first = min(self.deadlines.next(), self.background.next_deadline(), self.patience, self.behalf.next())
-        return max(0.0, (first - time.monotonic()) * 1000 + 1) if first < math.inf else None
+        if first == math.inf:
+            return None
+        return min(_LONGEST_MS, max(0.0, (first - time.monotonic()) * 1000 + 1))
 
     def timed(self) -> list[tuple[Timed, int]]:
         """See `deadlines.Running`."""

@@ -7,7 +7,6 @@ written state. How layers are made and inits are started is the `engine.Engine`'
 
 import asyncio
 import contextlib
-import math
 import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +15,8 @@ from signal import SIGTERM
 from types import TracebackType
 from typing import Any, Self
 
+from envgym import arguments
+from envgym.arguments import AnyPath, Program
 from envgym.egress import EgressRecord
 from envgym.errors import EnvgymError, SandboxDied
 from envgym.sandbox import ExecResult, ProcessStatus, Sandbox, SandboxSnapshot
@@ -29,8 +30,6 @@ from envgym_sandboxes.streams import Stream
 from envgym_sandboxes.way_out import WayOut
 
 __all__ = ["LayeredSandbox"]
-
-_MOST_OUTPUT = 1 << 28
 
 
 class LayeredSandbox:
@@ -133,30 +132,27 @@ class LayeredSandbox:
         *,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: AnyPath | None = None,
         timeout_s: float | None = None,
         output_bytes: int | None = None,
     ) -> ExecResult:
         """See `envgym.sandbox.Shell.exec`."""
         resources = self.world.resources
-        limit_s = resources.command_s if timeout_s is None else timeout_s
-        limit = resources.output_bytes if output_bytes is None else output_bytes
-        head: dict[str, Any] = {"timeout_s": limit_s, "limit": limit}
+        given = arguments.program(command, resources, stdin=stdin, env=env, cwd=cwd)
+        head: dict[str, Any] = {"timeout_s": arguments.time_bound(timeout_s, resources)}
+        head |= {"limit": arguments.output_bound(output_bytes, resources)}
         head |= {"cpu_s": resources.command_cpu_s, "cpus": resources.cpus}
-        if limit_s <= 0:
-            raise ValueError(f"timeout_s is {limit_s}; it must be positive")
-        if not 1 <= limit <= _MOST_OUTPUT:
-            raise ValueError(f"output_bytes is {limit}; it must be from 1 to {_MOST_OUTPUT}")
-        exchange.check_input(resources, len(stdin))
-        if isinstance(command, str):
-            text = _shell_text(command, env, cwd)
-            exchange.check_input(resources, len(text))
+        if isinstance(given.command, str):
+            text = _shell_text(given, given.command)
+            arguments.check_input(resources, len(text))
             async with self._shell, self._using() as started:
                 head |= {"op": "shell", "size": len(text)}
-                return await exchange.run(started.peer, head, text + stdin, out_of_memory=self._ran_out_of_memory)
-        head |= {"op": "exec"} | argv_head(command, env, cwd)
+                return await exchange.run(
+                    started.peer, head, text + given.stdin, out_of_memory=self._ran_out_of_memory
+                )
+        head |= {"op": "exec"} | argv_head(given)
         async with self._using() as started:
-            return await exchange.run(started.peer, head, stdin, out_of_memory=self._ran_out_of_memory)
+            return await exchange.run(started.peer, head, given.stdin, out_of_memory=self._ran_out_of_memory)
 
     def _ran_out_of_memory(self) -> bool:
         return self._engine.ran_out_of_memory(self.id)
@@ -169,26 +165,26 @@ class LayeredSandbox:
         *,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: AnyPath | None = None,
     ) -> str:
         """See `envgym.sandbox.Shell.start`."""
-        if isinstance(argv, str):
-            raise TypeError(f"start takes an argv, not the string {argv!r}; for a shell: ['bash', '-c', ...]")
-        exchange.check_input(self.world.resources, len(stdin))
-        head = argv_head(argv, env, cwd) | {"limit": self.world.resources.output_bytes}
+        resources = self.world.resources
+        given = arguments.program(argv, resources, stdin=stdin, env=env, cwd=cwd, argv_only=True)
+        head = argv_head(given) | {"limit": resources.output_bytes}
         async with self._using() as started:
-            return await self._children.start(started.peer, head, stdin)
+            return await self._children.start(started.peer, head, given.stdin)
 
     async def poll(self, process: str, *, wait_s: float = 0.0) -> ProcessStatus:
         """See `envgym.sandbox.Shell.poll`."""
-        if not 0 <= wait_s < math.inf:
-            raise ValueError(f"wait_s is {wait_s}; it must be a number of seconds, at least 0")
+        process = arguments.checked_text("process", process)
+        wait_s = arguments.checked_seconds("wait_s", wait_s, none_at_all=True)
         async with self._using() as started:
             most = 2 * self.world.resources.output_bytes
             return await self._children.poll(started.peer, process, wait_s=wait_s, most=most)
 
     async def signal(self, process: str, number: int = SIGTERM) -> None:
         """See `envgym.sandbox.Shell.signal`."""
+        process, number = arguments.checked_text("process", process), arguments.checked_signal(number)
         async with self._using() as started:
             await self._children.signal(started.peer, process, number)
 
@@ -196,6 +192,7 @@ class LayeredSandbox:
 
     def forward(self, port: int) -> Forward:
         """See `envgym.sandbox.Sandbox.forward`."""
+        port = arguments.checked_port(port)
         if self._engine.no_loopback and not self.world.network:
             raise ValueError(
                 f"port {port} cannot be forwarded: nothing can listen there without network; "
@@ -218,23 +215,27 @@ class LayeredSandbox:
 
     # -- files -------------------------------------------------------------------------------------------------
 
-    async def read(self, path: str) -> bytes:
+    async def read(self, path: AnyPath) -> bytes:
         """See `envgym.sandbox.Shell.read`."""
+        path = arguments.checked_path("path", path)
         async with self._using() as started:
             return await exchange.read(started.peer, self.world.resources, path)
 
-    async def write(self, path: str, content: bytes) -> None:
+    async def write(self, path: AnyPath, content: bytes) -> None:
         """See `envgym.sandbox.Shell.write`."""
+        path, content = arguments.checked_path("path", path), arguments.checked_bytes("content", content)
         async with self._writing, self._using() as started:
             await exchange.write(started.peer, self.world.resources, path, content)
 
-    async def put(self, source: str, target: str) -> None:
+    async def put(self, source: AnyPath, target: AnyPath) -> None:
         """See `envgym.sandbox.Shell.put`."""
+        source, target = arguments.checked_path("source", source), arguments.checked_path("target", target)
         async with self._using() as started:
             await exchange.put(started.peer, self.world.resources, source, target)
 
-    async def get(self, source: str, target: str) -> None:
+    async def get(self, source: AnyPath, target: AnyPath) -> None:
         """See `envgym.sandbox.Shell.get`."""
+        source, target = arguments.checked_path("source", source), arguments.checked_path("target", target)
         async with self._using() as started:
             await exchange.get(started.peer, self.world.resources, source, target)
 
@@ -391,14 +392,12 @@ class LayeredSandbox:
         await self.close()
 
 
-def _shell_text(command: str, env: Mapping[str, str] | None, cwd: str | None) -> bytes:
+def _shell_text(given: Program, command: str) -> bytes:
     """The shell command. An environment and a directory given with it end with it, and so does a `cd` in it."""
-    if "\0" in command:
-        raise ValueError("a shell command cannot hold a NUL")
-    if env or cwd:
-        names = " ".join(f"{name}={shlex.quote(value)}" for name, value in (env or {}).items())
+    if given.env or given.cwd:
+        names = " ".join(f"{name}={shlex.quote(value)}" for name, value in given.env.items())
         run = f"{names} builtin eval {shlex.quote(command)}"
-        go = f"builtin cd -- {shlex.quote(cwd)} && {run}" if cwd else run
+        go = f"builtin cd -- {shlex.quote(given.cwd)} && {run}" if given.cwd else run
         back = '__envgym_q=$?; builtin cd -- "$__envgym_d"; __envgym_r "$__envgym_q"'
         command = f"__envgym_d=$PWD; {go}; {back}"
     return command.encode("utf-8", "surrogateescape")

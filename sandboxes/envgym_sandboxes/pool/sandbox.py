@@ -12,6 +12,7 @@ from signal import SIGTERM
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from envgym.arguments import AnyPath
 from envgym.egress import EgressRecord
 from envgym.errors import EnvgymError, SandboxDied
 from envgym.sandbox import ExecResult, ProcessStatus, Sandbox, SandboxSnapshot
@@ -119,7 +120,7 @@ class PoolSandbox:
         *,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: AnyPath | None = None,
         timeout_s: float | None = None,
         output_bytes: int | None = None,
     ) -> ExecResult:
@@ -139,7 +140,7 @@ class PoolSandbox:
         *,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: AnyPath | None = None,
     ) -> str:
         """See `envgym.sandbox.Shell.start`."""
         self.check()
@@ -155,22 +156,22 @@ class PoolSandbox:
         self.check()
         await self._call(self.inner.signal(process, number))
 
-    async def read(self, path: str) -> bytes:
+    async def read(self, path: AnyPath) -> bytes:
         """See `envgym.sandbox.Shell.read`."""
         self.check()
         return await self._call(self.inner.read(path))
 
-    async def write(self, path: str, content: bytes) -> None:
+    async def write(self, path: AnyPath, content: bytes) -> None:
         """See `envgym.sandbox.Shell.write`."""
         self.check()
         await self._call(self.inner.write(path, content))
 
-    async def put(self, source: str, target: str) -> None:
+    async def put(self, source: AnyPath, target: AnyPath) -> None:
         """See `envgym.sandbox.Shell.put`."""
         self.check()
         await self._call(self.inner.put(source, target))
 
-    async def get(self, source: str, target: str) -> None:
+    async def get(self, source: AnyPath, target: AnyPath) -> None:
         """See `envgym.sandbox.Shell.get`."""
         self.check()
         await self._call(self.inner.get(source, target))

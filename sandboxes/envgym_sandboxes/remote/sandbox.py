@@ -13,12 +13,13 @@ from signal import SIGTERM
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from envgym import arguments
+from envgym.arguments import AnyPath
 from envgym.egress import EgressRecord
 from envgym.errors import EnvgymError, InfrastructureFailure, SandboxDied
 from envgym.sandbox import ExecResult, ProcessStatus, SandboxSnapshot
 from envgym.task import World
 from envgym_sandboxes import protocol
-from envgym_sandboxes.exchange import check_input
 from envgym_sandboxes.forward import Forward
 from envgym_sandboxes.remote.link import Link, LinkLost
 from envgym_sandboxes.remote.ports import CallStream
@@ -72,25 +73,23 @@ class RemoteSandbox:
         *,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: AnyPath | None = None,
         timeout_s: float | None = None,
         output_bytes: int | None = None,
     ) -> ExecResult:
         """See `envgym.sandbox.Shell.exec`."""
-        limit_s = self.world.resources.command_s if timeout_s is None else timeout_s
-        if limit_s <= 0:
-            raise ValueError(f"timeout_s is {limit_s}; it must be positive")
-        check_input(self.world.resources, len(stdin))
-        words = command if isinstance(command, str) else [os.fspath(word) for word in command]
+        resources = self.world.resources
+        given = arguments.program(command, resources, stdin=stdin, env=env, cwd=cwd)
+        limit_s = arguments.time_bound(timeout_s, resources)
         options = {
-            "env": dict(env) if env else None,
-            "cwd": cwd,
+            "env": given.env,
+            "cwd": given.cwd,
             "timeout_s": limit_s,
-            "output_bytes": output_bytes,
+            "output_bytes": arguments.output_bound(output_bytes, resources),
         }
         try:
             async with asyncio.timeout(limit_s + _GRACE_S) as timer:
-                done, output = await self._ask("exec", stdin, command=words, options=options)
+                done, output = await self._ask("exec", given.stdin, command=given.command, options=options)
         except TimeoutError:
             if not timer.expired():
                 raise
@@ -106,23 +105,25 @@ class RemoteSandbox:
         *,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
+        cwd: AnyPath | None = None,
     ) -> str:
         """See `envgym.sandbox.Shell.start`."""
-        if isinstance(argv, str):
-            raise TypeError(f"start takes an argv, not the string {argv!r}; for a shell: ['bash', '-c', ...]")
-        check_input(self.world.resources, len(stdin))
-        words, options = [os.fspath(word) for word in argv], {"env": dict(env) if env else None, "cwd": cwd}
-        done, _body = await self._ask("start", stdin, argv=words, options=options)
+        resources = self.world.resources
+        given = arguments.program(argv, resources, stdin=stdin, env=env, cwd=cwd, argv_only=True)
+        options = {"env": given.env, "cwd": given.cwd}
+        done, _body = await self._ask("start", given.stdin, argv=given.command, options=options)
         return str(done["process"])
 
     async def poll(self, process: str, *, wait_s: float = 0.0) -> ProcessStatus:
         """See `envgym.sandbox.Shell.poll`."""
+        process = arguments.checked_text("process", process)
+        wait_s = arguments.checked_seconds("wait_s", wait_s, none_at_all=True)
         return result_from_json(ProcessStatus, *await self._ask("poll", process=process, wait_s=wait_s))
 
     async def signal(self, process: str, number: int = SIGTERM) -> None:
         """See `envgym.sandbox.Shell.signal`."""
-        await self._ask("signal", process=process, number=int(number))
+        process, number = arguments.checked_text("process", process), arguments.checked_signal(number)
+        await self._ask("signal", process=process, number=number)
 
     # -- the network -------------------------------------------------------------------------------------------
 
@@ -145,28 +146,31 @@ class RemoteSandbox:
 
     # -- files -------------------------------------------------------------------------------------------------
 
-    async def read(self, path: str) -> bytes:
+    async def read(self, path: AnyPath) -> bytes:
         """See `envgym.sandbox.Shell.read`."""
-        return (await self._ask("read", path=path))[1]
+        return (await self._ask("read", path=arguments.checked_path("path", path)))[1]
 
-    async def write(self, path: str, content: bytes) -> None:
+    async def write(self, path: AnyPath, content: bytes) -> None:
         """See `envgym.sandbox.Shell.write`."""
+        path, content = arguments.checked_path("path", path), arguments.checked_bytes("content", content)
         check_size(path, len(content), self.world.resources.transfer_bytes)
         await self._ask("write", content, path=path)
 
-    async def put(self, source: str, target: str) -> None:
+    async def put(self, source: AnyPath, target: AnyPath) -> None:
         """See `envgym.sandbox.Shell.put`."""
-        arguments = {"sandbox": self.id, "target": target}
+        source, target = arguments.checked_path("source", source), arguments.checked_path("target", target)
+        named = {"sandbox": self.id, "target": target}
         os.stat(source)  # what is not there is said before anything is sent
-        async with self._link() as link, link.call("put", arguments) as call:
+        async with self._link() as link, link.call("put", named) as call:
             for piece, body in pack(source, self._tally()):
                 if not await call.send(piece, body):
                     break
             await call.end_input()
             await call.result
 
-    async def get(self, source: str, target: str) -> None:
+    async def get(self, source: AnyPath, target: AnyPath) -> None:
         """See `envgym.sandbox.Shell.get`."""
+        source, target = arguments.checked_path("source", source), arguments.checked_path("target", target)
         arrival = Arrival(target, self._tally())
         async with self._link() as link, link.call("get", {"sandbox": self.id, "source": source}, b"") as call:
             async for piece, body in call.pieces():
@@ -206,9 +210,8 @@ class RemoteSandbox:
         if since is not None and since.backend != self.backend:
             raise ValueError(f"diff: since is a snapshot of backend {since.backend!r}, not of {self.backend!r}")
         named = {"snapshot": since.id, "durable": since.durable} if since else {}
-        arguments = {"sandbox": self.id, **named}
         async with self._link() as link:
-            done, body = await link.ask("diff", arguments, most=2 * protocol.MAX_BODY)
+            done, body = await link.ask("diff", {"sandbox": self.id, **named}, most=2 * protocol.MAX_BODY)
         index_bytes = int(done["index_bytes"])
         return diff_from_pieces(body[:index_bytes], body[index_bytes:])
 

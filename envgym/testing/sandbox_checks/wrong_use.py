@@ -1,0 +1,121 @@
+"""Wrong use: what no sandbox could take is refused everywhere in the same words, and nothing is lost by it."""
+
+import math
+import re
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from envgym.sandbox import Sandbox, SandboxBackend
+from envgym.task import World
+from envgym.testing.sandbox_checks.common import Check
+
+__all__ = ["CHECKS"]
+
+Wrong = tuple[str, type[Exception], str, Callable[[Any], Awaitable[object]]]
+
+
+def _timed(sandbox: Any, timeout_s: Any) -> Awaitable[object]:
+    return sandbox.exec(["true"], timeout_s=timeout_s)  # type: ignore[no-any-return]
+
+
+async def _entered(sandbox: Any, port: Any) -> None:
+    async with sandbox.forward(port):
+        return
+
+
+_COMMANDS: tuple[Wrong, ...] = (
+    ("no command", TypeError, "command is None; .* str .* list", lambda s: s.exec(None)),
+    ("a command of bytes", TypeError, "command is b'echo'; .* str .* list", lambda s: s.exec(b"echo")),
+    ("a word of bytes", TypeError, r"command\[0\] is b'echo'; .* str", lambda s: s.exec([b"echo"])),
+    ("an empty argv", ValueError, r"command is \[\]; .* program", lambda s: s.exec([])),
+    ("a NUL in a command", ValueError, "command is .* NUL", lambda s: s.exec("a\0b")),
+    ("a NUL in a word", ValueError, r"command\[1\] is .* NUL", lambda s: s.exec(["echo", "a\0"])),
+    ("half a character", ValueError, "command is .* Unicode", lambda s: s.exec("echo \ud800")),
+    ("a text as input", TypeError, r"stdin is 'abc'; .* bytes.*encode", lambda s: s.exec("cat", stdin="abc")),
+    ("a list as environment", TypeError, "env is .* mapping", lambda s: s.exec("true", env=["A=1"])),
+    ("a number as a variable", TypeError, r"env\['A'\] is 1; .* str", lambda s: s.exec("true", env={"A": 1})),
+    ("a NUL in a variable", ValueError, r"env\['A'\] is .* NUL", lambda s: s.exec(["true"], env={"A": "\0"})),
+    ("a name with =", ValueError, "env has 'A=B'", lambda s: s.exec(["true"], env={"A=B": "1"})),
+    ("no shell's name", ValueError, "env has 'A.B'.* argv", lambda s: s.exec("true", env={"A.B": "1"})),
+    ("a NUL in a directory", ValueError, "cwd is .* NUL", lambda s: s.exec("true", cwd="/a\0")),
+    ("a number as directory", TypeError, "cwd is 5; .* str", lambda s: s.exec("true", cwd=5)),
+    ("a string to start", TypeError, "argv is the string 'sleep 9'.*bash", lambda s: s.start("sleep 9")),
+    ("an empty argv to start", ValueError, "argv is .* program", lambda s: s.start([])),
+    ("a text as its input", TypeError, "stdin is 'x'; .* bytes", lambda s: s.start(["cat"], stdin="x")),
+)
+
+_BOUNDS: tuple[Wrong, ...] = (
+    ("output of 1e4", TypeError, "output_bytes is 10000.0; .* int", lambda s: s.exec("true", output_bytes=1e4)),
+    ("output of nothing", ValueError, "output_bytes is 0; .* from 1", lambda s: s.exec("true", output_bytes=0)),
+    ("output without end", ValueError, "output_bytes is .* to", lambda s: s.exec("true", output_bytes=1 << 40)),
+    ("output of True", TypeError, "output_bytes is True", lambda s: s.exec("true", output_bytes=True)),
+    ("time as a text", TypeError, "timeout_s is '5'; .* number", lambda s: s.exec("true", timeout_s="5")),
+    *(
+        (
+            f"{wrong} seconds",
+            ValueError,
+            f"timeout_s is {wrong}; .* finite",
+            partial(_timed, timeout_s=wrong),
+        )
+        for wrong in (math.nan, math.inf, 0, -1.0)
+    ),
+    ("endless waiting", ValueError, "wait_s is inf; .* finite", lambda s: s.poll("p1", wait_s=math.inf)),
+    ("waiting for a text", TypeError, "wait_s is '1'; .* number", lambda s: s.poll("p1", wait_s="1")),
+    ("a process's number", TypeError, "process is 1; .* str", lambda s: s.poll(1)),
+    ("a signal's name", TypeError, "number is 'KILL'; .* signal.SIG", lambda s: s.signal("p1", "KILL")),
+    ("a signal that is none", ValueError, "number is 65; .* 1 to 64", lambda s: s.signal("p1", 65)),
+)
+
+_FILES: tuple[Wrong, ...] = (
+    ("a number as path", TypeError, "path is 5; .* str", lambda s: s.read(5)),
+    ("a path of bytes", TypeError, "path is b'f'; .* str", lambda s: s.read(b"f")),
+    ("a NUL in a path", ValueError, "path is .* NUL", lambda s: s.read("a\0b")),
+    ("a text as content", TypeError, "content is 'text'; .* bytes.*encode", lambda s: s.write("f", "text")),
+    ("a NUL in what is written", ValueError, "path is .* NUL", lambda s: s.write("a\0b", b"")),
+    ("a source that is none", TypeError, "source is None; .* str", lambda s: s.put(None, "x")),
+    ("a target that is none", TypeError, "target is None; .* str", lambda s: s.get("given.txt", None)),
+)
+
+_PORTS: tuple[Wrong, ...] = tuple(
+    (f"port {wrong!r}", kind, f"port is {wrong!r}; ", partial(_entered, port=wrong))
+    for wrong, kind in (
+        (0, ValueError),
+        (99999, ValueError),
+        ("80", TypeError),
+        (80.0, TypeError),
+        (None, TypeError),
+    )
+)
+
+
+async def _refused(sandbox: Sandbox, wrong: Wrong) -> None:
+    what, kind, pattern, ask = wrong
+    met: Exception | None = None
+    try:
+        await ask(sandbox)
+    except Exception as error:
+        met = error
+    assert type(met) is kind, f"{what} must raise {kind.__name__}, not {met!r}"
+    assert re.search(pattern, str(met)), f"{what}: the error says name, value and what to give: {met}"
+
+
+async def _wrong_arguments(backend: SandboxBackend, world: World) -> None:
+    async with await backend.create(world) as sandbox:
+        await sandbox.exec("kept=yes")
+        for wrong in (*_COMMANDS, *_BOUNDS, *_FILES, *_PORTS):
+            await _refused(sandbox, wrong)
+        result = await sandbox.exec("echo $kept")
+        assert result.stdout == b"yes\n", f"wrong arguments cost a sandbox nothing: {result}"
+
+
+async def _paths_are_paths(backend: SandboxBackend, world: World) -> None:
+    async with await backend.create(world) as sandbox:
+        await sandbox.write(Path("sub/file"), b"text")
+        assert await sandbox.read(Path("sub/file")) == b"text", "a pathlib.Path is a path"
+        result = await sandbox.exec(["cat", Path("file")], cwd=Path(world.workdir, "sub"), timeout_s=1e9)  # type: ignore[list-item]
+        assert result.stdout == b"text", f"a directory too, and time is no matter: {result}"
+
+
+CHECKS: tuple[Check, ...] = (_wrong_arguments, _paths_are_paths)
