@@ -15,8 +15,9 @@ from typing import TypeVar
 from envgym.limits import MOST_OUTPUT, Resources
 
 __all__ = [
-    "AnyPath", "Program", "check_input", "checked_bytes", "checked_count", "checked_path", "checked_port",
-    "checked_seconds", "checked_signal", "checked_text", "instance", "output_bound", "program", "time_bound",
+    "AnyPath", "Program", "check_input", "checked_bytes", "checked_count", "checked_number", "checked_path",
+    "checked_port", "checked_seconds", "checked_signal", "checked_text", "instance", "output_bound", "program",
+    "time_bound",
 ]  # fmt: skip
 
 AnyPath = str | os.PathLike[str]
@@ -41,14 +42,19 @@ def instance(name: str, value: object, kind: type[T]) -> T:
 # -- single values -----------------------------------------------------------------------------------------------
 
 
+def checked_number(name: str, value: object, what: str = "a number") -> float:
+    """A number, whatever its size; infinity for what no float can say."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} is {_shown(value)}; it must be {what}")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def checked_seconds(name: str, value: object, *, none_at_all: bool = False) -> float:
     """A finite number of seconds above 0, or, where that means not to wait, 0 itself."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} is {_shown(value)}; it must be a number of seconds")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
+    number = checked_number(name, value, "a number of seconds")
     if not (0 <= number < math.inf and (none_at_all or number)):
         least = "at least 0" if none_at_all else "more than 0"
         raise ValueError(f"{name} is {_shown(value)}; it must be a finite number of seconds, {least}")

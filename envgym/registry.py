@@ -308,15 +308,18 @@ def reports() -> list[BackendReport]:
 def make_backend(name: str = "auto", **options: Any) -> SandboxBackend:
     """A sandbox backend by name; "auto" takes the first isolating one that works here.
 
-    Raises SandboxUnavailable with every candidate's missing pieces and fixes when none does.
+    Raises SandboxUnavailable with every candidate's missing pieces and fixes when none does; TypeError for what is
+    no name, and for an option that the backend lacks.
     """
+    if not isinstance(name, str):
+        known = ", ".join(("auto", *names("sandboxes")))
+        raise TypeError(f"the name of a backend is {name!r}; it must be a str, one of {known}")
     if name != "auto":
-        backend: SandboxBackend = find("sandboxes", name)(**options)
-        return backend
+        return _made(name, options)
     said = []
     for candidate in AUTO_ORDER:
         try:
-            backend = find("sandboxes", candidate)(**options)
+            backend = _made(candidate, options)
         except ImportError as error:  # an extra that is not installed is one more thing that is missing
             said.append(f"{candidate}: {error}")
             continue
@@ -331,6 +334,14 @@ def make_backend(name: str = "auto", **options: Any) -> SandboxBackend:
         + " | ".join(said)
         + ". For code you trust, name 'local' yourself."
     )
+
+
+def _made(name: str, options: Mapping[str, Any]) -> SandboxBackend:
+    make_one = find("sandboxes", name)
+    if wrong := wrong_option(f"backend {name!r}: options", options, make_one):
+        raise TypeError(wrong)
+    backend: SandboxBackend = make_one(**options)
+    return backend
 
 
 async def open_interpreter(sandbox: Sandbox, *, kind: str = "python", **options: Any) -> Interpreter:

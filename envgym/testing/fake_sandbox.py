@@ -206,7 +206,8 @@ class FakeBackend:
 
     async def create(self, world: World) -> FakeSandbox:
         """See the contract."""
-        return await self.begin(world, {path: text.encode() for path, text in world.files.items()})
+        files = arguments.instance("world", world, World).files
+        return await self.begin(world, {path: text.encode() for path, text in files.items()})
 
     def hold(self, sandbox: FakeSandbox) -> SandboxSnapshot:
         """A handle of a sandbox's files, with one reference."""
@@ -217,7 +218,7 @@ class FakeBackend:
 
     def _held(self, snapshot: SandboxSnapshot) -> tuple[World, dict[str, bytes], int]:
         self._alive()
-        if snapshot.id not in self.held:
+        if arguments.instance("snapshot", snapshot, SandboxSnapshot).id not in self.held:
             raise SnapshotGone(f"snapshot {snapshot.id!r} is not held by this {self.name} backend")
         return self.held[snapshot.id]
 

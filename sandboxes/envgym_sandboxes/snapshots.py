@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from envgym.arguments import instance
 from envgym.errors import SnapshotGone, StoreCorrupt
 from envgym.sandbox import SandboxSnapshot
 from envgym_sandboxes.bases import Base, Bases
@@ -77,6 +78,7 @@ class Snapshots:
     @asynccontextmanager
     async def opened(self, snapshot: SandboxSnapshot) -> AsyncIterator[Frozen]:
         """The state of a snapshot, kept meanwhile. Raises SnapshotGone, StoreCorrupt, SandboxUnavailable."""
+        snapshot = instance("snapshot", snapshot, SandboxSnapshot)
         frozen = await self._durable(snapshot.id) if snapshot.durable else self._find(snapshot).frozen
         self._layers.use(frozen.chain)
         try:
@@ -86,14 +88,14 @@ class Snapshots:
 
     async def retain(self, snapshot: SandboxSnapshot) -> None:
         """Count one more reference."""
-        if snapshot.durable:
+        if instance("snapshot", snapshot, SandboxSnapshot).durable:
             await asyncio.to_thread(self._keeping.store.count, snapshot.id, 1)
         else:
             self._find(snapshot).references += 1
 
     async def release(self, snapshot: SandboxSnapshot) -> None:
         """Count one reference less; the last one lets go of the layers."""
-        if snapshot.durable:
+        if instance("snapshot", snapshot, SandboxSnapshot).durable:
             left = await asyncio.to_thread(self._keeping.store.count, snapshot.id, -1)
             frozen = self._open.pop(snapshot.id, None) if not left else None
             if frozen is not None:
@@ -179,7 +181,7 @@ class Snapshots:
     async def save_to(self, snapshot: SandboxSnapshot, path: Path) -> None:
         """Write a snapshot to one file."""
         store = self._keeping.store
-        if snapshot.durable:
+        if instance("snapshot", snapshot, SandboxSnapshot).durable:
             async with self._keeping.sharing():
                 manifest = await asyncio.to_thread(store.find, snapshot.id)
                 await asyncio.to_thread(archive.write, store.objects, manifest, path)
@@ -240,7 +242,7 @@ class Snapshots:
         """What differs from the world's base, or from a snapshot."""
         if since is None:
             return await self._differences(frozen, upper, Frozen(frozen.world, origin=frozen.origin))
-        if since.backend != self._ground.name:
+        if instance("since", since, SandboxSnapshot).backend != self._ground.name:
             raise ValueError(
                 f"diff: since is snapshot {since.id!r} of backend {since.backend!r}, and this sandbox is one of "
                 f"{self._ground.name!r}; give a snapshot of the same backend"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from envgym.arguments import instance
 from envgym.egress import EgressRule
 from envgym.limits import Resources
 from envgym.task import Tree, World
@@ -67,6 +68,7 @@ def default_env(world: World, first: list[str]) -> dict[str, str]:
 
 def check_world(world: World, backend: str, *, way_out: bool) -> None:
     """Raise ValueError for what no sandbox of a backend could be made of. way_out: whether it keeps rules."""
+    instance("world", world, World)
     for rule in world.egress:
         EgressRule.parse(rule)
     if world.egress and (world.network or not way_out):

@@ -11,7 +11,7 @@ from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import World
 from envgym.testing.sandbox_checks.common import Check
 
-__all__ = ["CHECKS"]
+__all__ = ["BOUNDS", "CHECKS", "COMMANDS", "FILES", "PORTS", "refused"]
 
 Wrong = tuple[str, type[Exception], str, Callable[[Any], Awaitable[object]]]
 
@@ -25,7 +25,7 @@ async def _entered(sandbox: Any, port: Any) -> None:
         return
 
 
-_COMMANDS: tuple[Wrong, ...] = (
+COMMANDS: tuple[Wrong, ...] = (
     ("no command", TypeError, "command is None; .* str .* list", lambda s: s.exec(None)),
     ("a command of bytes", TypeError, "command is b'echo'; .* str .* list", lambda s: s.exec(b"echo")),
     ("a word of bytes", TypeError, r"command\[0\] is b'echo'; .* str", lambda s: s.exec([b"echo"])),
@@ -46,7 +46,7 @@ _COMMANDS: tuple[Wrong, ...] = (
     ("a text as its input", TypeError, "stdin is 'x'; .* bytes", lambda s: s.start(["cat"], stdin="x")),
 )
 
-_BOUNDS: tuple[Wrong, ...] = (
+BOUNDS: tuple[Wrong, ...] = (
     ("output of 1e4", TypeError, "output_bytes is 10000.0; .* int", lambda s: s.exec("true", output_bytes=1e4)),
     ("output of nothing", ValueError, "output_bytes is 0; .* from 1", lambda s: s.exec("true", output_bytes=0)),
     ("output without end", ValueError, "output_bytes is .* to", lambda s: s.exec("true", output_bytes=1 << 40)),
@@ -68,7 +68,7 @@ _BOUNDS: tuple[Wrong, ...] = (
     ("a signal that is none", ValueError, "number is 65; .* 1 to 64", lambda s: s.signal("p1", 65)),
 )
 
-_FILES: tuple[Wrong, ...] = (
+FILES: tuple[Wrong, ...] = (
     ("a number as path", TypeError, "path is 5; .* str", lambda s: s.read(5)),
     ("a path of bytes", TypeError, "path is b'f'; .* str", lambda s: s.read(b"f")),
     ("a NUL in a path", ValueError, "path is .* NUL", lambda s: s.read("a\0b")),
@@ -78,7 +78,7 @@ _FILES: tuple[Wrong, ...] = (
     ("a target that is none", TypeError, "target is None; .* str", lambda s: s.get("given.txt", None)),
 )
 
-_PORTS: tuple[Wrong, ...] = tuple(
+PORTS: tuple[Wrong, ...] = tuple(
     (f"port {wrong!r}", kind, f"port is {wrong!r}; ", partial(_entered, port=wrong))
     for wrong, kind in (
         (0, ValueError),
@@ -90,7 +90,8 @@ _PORTS: tuple[Wrong, ...] = tuple(
 )
 
 
-async def _refused(sandbox: Sandbox, wrong: Wrong) -> None:
+async def refused(sandbox: Sandbox | None, wrong: Wrong) -> None:
+    """Raise AssertionError unless asking for what is wrong raises as it says."""
     what, kind, pattern, ask = wrong
     met: Exception | None = None
     try:
@@ -104,8 +105,8 @@ async def _refused(sandbox: Sandbox, wrong: Wrong) -> None:
 async def _wrong_arguments(backend: SandboxBackend, world: World) -> None:
     async with await backend.create(world) as sandbox:
         await sandbox.exec("kept=yes")
-        for wrong in (*_COMMANDS, *_BOUNDS, *_FILES, *_PORTS):
-            await _refused(sandbox, wrong)
+        for wrong in (*COMMANDS, *BOUNDS, *FILES, *PORTS):
+            await refused(sandbox, wrong)
         result = await sandbox.exec("echo $kept")
         assert result.stdout == b"yes\n", f"wrong arguments cost a sandbox nothing: {result}"
 
@@ -118,4 +119,20 @@ async def _paths_are_paths(backend: SandboxBackend, world: World) -> None:
         assert result.stdout == b"text", f"a directory too, and time is no matter: {result}"
 
 
-CHECKS: tuple[Check, ...] = (_wrong_arguments, _paths_are_paths)
+async def _no_snapshot_no_world(backend: SandboxBackend, world: World) -> None:
+    given: Any = backend
+    asked: tuple[tuple[str, Callable[[Any], Awaitable[object]]], ...] = (
+        ("world is None; .* World", lambda _: given.create(None)),
+        ("snapshot is 'x'; .* SandboxSnapshot", lambda _: given.restore("x")),
+        ("snapshot is 'x'; .* SandboxSnapshot", lambda _: given.retain("x")),
+        ("snapshot is 'x'; .* SandboxSnapshot", lambda _: given.release("x")),
+        ("snapshot is 'x'; .* SandboxSnapshot", lambda _: given.export_snapshot("x", "/nonexistent/x")),
+    )
+    for pattern, ask in asked:
+        await refused(None, (pattern, TypeError, pattern, ask))
+    async with await backend.create(world) as sandbox:
+        wrong = ("a comparison with a text", TypeError, "since is 'x'; .* SandboxSnapshot", lambda s: s.diff("x"))
+        await refused(sandbox, wrong)
+
+
+CHECKS: tuple[Check, ...] = (_wrong_arguments, _paths_are_paths, _no_snapshot_no_world)

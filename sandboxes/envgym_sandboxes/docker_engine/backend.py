@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
+from envgym.arguments import checked_count
 from envgym.errors import EnvgymError, InfrastructureFailure, SandboxUnavailable
 from envgym.sandbox import BackendReport, MemoryUse, Sandbox, SandboxSnapshot
 from envgym.task import World
@@ -67,9 +68,7 @@ class DockerBackend(LayeredBackend):
         warm: int = 1,
     ) -> None:
         super().__init__(root=root, images=images, snapshots=snapshots)
-        if warm < 0:
-            raise ValueError(f"warm is {warm}; it must be at least 0")
-        self._runtime, self._warm = runtime, warm
+        self._runtime, self._warm = runtime, checked_count("warm", warm, least=0)
         self._client = Client(address, most_at_once=max(2, os.cpu_count() or 2))
         self._facts: asyncio.Task[Facts] | None = None
         self._idle: Stock | None = None

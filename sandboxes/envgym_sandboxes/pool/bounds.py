@@ -3,6 +3,8 @@
 import os
 from dataclasses import dataclass, fields
 
+from envgym.arguments import checked_count, checked_number, checked_seconds
+
 __all__ = ["PoolBounds"]
 
 
@@ -38,12 +40,14 @@ class PoolBounds:
 
     def __post_init__(self) -> None:
         for name in ("starts", "warm", "warm_worlds"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"PoolBounds.{name} is {getattr(self, name)}; it must be at least 0")
-        for name in ("queue", "wait_s", "start_s", "sandboxes", "memory_bytes", "estimate_bytes"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"PoolBounds.{name} is {value}; it must be positive")
+            checked_count(f"PoolBounds.{name}", getattr(self, name), least=0)
+        for name in ("queue", "sandboxes", "memory_bytes", "estimate_bytes"):
+            if (value := getattr(self, name)) is not None or name == "queue":
+                checked_count(f"PoolBounds.{name}", value, least=1)
+        for name in ("wait_s", "start_s"):
+            checked_seconds(f"PoolBounds.{name}", getattr(self, name))
+        for name in ("memory_share", "reserve_share"):
+            checked_number(f"PoolBounds.{name}", getattr(self, name))
         if not 0 < self.memory_share <= 1 or not 0 <= self.reserve_share < 1:
             raise ValueError(
                 f"PoolBounds.memory_share is {self.memory_share} and reserve_share {self.reserve_share}; "

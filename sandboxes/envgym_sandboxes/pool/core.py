@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from envgym.arguments import instance
 from envgym.errors import (
     DeadlineExceeded,
     EnvgymError,
@@ -71,7 +72,7 @@ class Core:
     async def create(self, share: str, world: World) -> PoolSandbox:
         """A fresh sandbox: a warm one that lives, or a new one."""
         self.check_open()
-        ask = creating(world, share)
+        ask = creating(instance("world", world, World), share)
         self.warm.asked(ask)
         if not self.queue.waiting(share) and (warm := await self.warm.take(ask)) is not None:
             return warm

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from envgym.arguments import instance
 from envgym.errors import EnvgymError, SnapshotGone
 from envgym.sandbox import Sandbox, SandboxBackend, SandboxSnapshot
 from envgym.task import World
@@ -70,7 +71,7 @@ class States:
 
     def kept(self, snapshot: SandboxSnapshot) -> Kept:
         """A snapshot that is here, or durable on a member. Raises SnapshotGone."""
-        place, slash, name = snapshot.id.partition("/")
+        place, slash, name = instance("snapshot", snapshot, SandboxSnapshot).id.partition("/")
         if snapshot.durable and slash and place in self._members:
             member = self._members[place]
             return Kept(member, member.generation, snapshot.model_copy(update={"id": name}), None)
@@ -112,7 +113,7 @@ class States:
 
         Raises SnapshotGone, ValueError for another backend's, and what exporting and importing raise.
         """
-        if snapshot.backend != sandbox.backend:
+        if instance("since", snapshot, SandboxSnapshot).backend != sandbox.backend:
             raise ValueError(
                 f"snapshot {snapshot.id!r} is of backend {snapshot.backend!r}, not of {sandbox.backend!r}"
             )

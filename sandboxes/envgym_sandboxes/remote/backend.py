@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from envgym.arguments import instance
 from envgym.errors import EnvgymError, InfrastructureFailure
 from envgym.sandbox import BackendReport, MemoryUse, SandboxSnapshot
 from envgym.task import World
@@ -81,10 +82,10 @@ class RemoteBackend:
 
     async def create(self, world: World) -> RemoteSandbox:
         """See the contract."""
+        _check_trees(world)
         connection = self._connection()
         link = await connection.link()
         session = connection.session
-        _check_trees(world)
         trees = []
         for tree in world.trees:
             trees.append(tree.model_copy(update={"source": await self._sent(link, session, tree.source)}))
@@ -95,7 +96,7 @@ class RemoteBackend:
     async def restore(self, snapshot: SandboxSnapshot) -> RemoteSandbox:
         """See the contract."""
         connection = self._connection()
-        arguments = {"snapshot": snapshot.id, "durable": snapshot.durable}
+        arguments = _named(snapshot)
         done, said = await self._made(connection, "restore", arguments)
         try:
             world = World.model_validate(json.loads(said))
@@ -143,7 +144,7 @@ class RemoteBackend:
 
     async def _ask(self, op: str, snapshot: SandboxSnapshot, *, steady: bool = False) -> None:
         link = await self._connection().link()
-        await link.ask(op, {"snapshot": snapshot.id, "durable": snapshot.durable}, steady=steady)
+        await link.ask(op, _named(snapshot), steady=steady)
 
     async def retain(self, snapshot: SandboxSnapshot) -> None:
         """See the contract."""
@@ -165,8 +166,7 @@ class RemoteBackend:
     async def export_snapshot(self, snapshot: SandboxSnapshot, path: str) -> None:
         """See the contract. The file is this host's."""
         link = await self._connection().link()
-        arguments = {"snapshot": snapshot.id, "durable": snapshot.durable}
-        async with link.call("export", arguments, b"") as call:
+        async with link.call("export", _named(snapshot), b"") as call:
             await receive_file(call.pieces(), Path(path))
             await call.result
 
@@ -256,7 +256,12 @@ class RemoteBackend:
         await self.close()
 
 
+def _named(snapshot: SandboxSnapshot) -> dict[str, Any]:
+    given = instance("snapshot", snapshot, SandboxSnapshot)
+    return {"snapshot": given.id, "durable": given.durable}
+
+
 def _check_trees(world: World) -> None:
-    for tree in world.trees:
+    for tree in instance("world", world, World).trees:
         if not os.path.isdir(tree.source):
             raise ValueError(f"World.trees: source {tree.source!r} is not a directory of this host")

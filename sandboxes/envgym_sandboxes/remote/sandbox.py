@@ -207,7 +207,7 @@ class RemoteSandbox:
 
     async def diff(self, since: SandboxSnapshot | None = None) -> dict[str, bytes | None]:
         """See `envgym.sandbox.Sandbox.diff`."""
-        if since is not None and since.backend != self.backend:
+        if since is not None and arguments.instance("since", since, SandboxSnapshot).backend != self.backend:
             raise ValueError(f"diff: since is a snapshot of backend {since.backend!r}, not of {self.backend!r}")
         named = {"snapshot": since.id, "durable": since.durable} if since else {}
         async with self._link() as link:

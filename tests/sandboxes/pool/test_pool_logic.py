@@ -610,6 +610,9 @@ def test_what_no_pool_could_be_made_of_is_said_at_once():
     for wrong in ({"starts": -1}, {"wait_s": 0}, {"memory_share": 2}, {"sandboxes": 0}):
         with pytest.raises(ValueError, match=r"PoolBounds\."):
             PoolBackend(FakeBackend, bounds=wrong)
+    for wrong in ({"warm": "two"}, {"queue": None}, {"sandboxes": 1.5}, {"wait_s": "5"}, {"memory_share": "all"}):
+        with pytest.raises(TypeError, match=r"PoolBounds\."):
+            PoolBackend(FakeBackend, bounds=wrong)
     with pytest.raises(ValueError, match="cannot be the name"):
         PoolBackend(FakeBackend).share("(warm)")
 
