@@ -133,7 +133,11 @@ class SandboxSnapshot(BaseModel):
 
 @runtime_checkable
 class Shell(Protocol):
-    """Commands and files. Paths are absolute, or relative to the world's workdir."""
+    """Commands and files. Paths are absolute, or relative to the world's workdir.
+
+    What no sandbox could take is refused by `envgym.arguments` before anything is done: TypeError for a wrong type,
+    ValueError for a value out of bounds, a NUL, or what is no valid Unicode.
+    """
 
     async def exec(
         self,
@@ -153,8 +157,8 @@ class Shell(Protocol):
         `Resources.command_s`; at the deadline, or when it has used `Resources.command_cpu_s`, the command's whole
         process tree is killed, whatever it ignores and whatever sessions it made, and the result says so (the
         model's fault is data). `output_bytes` None means `Resources.output_bytes`; beyond it the middle of each
-        output is cut. Raises SandboxDied when the sandbox itself is gone; ValueError for an empty argv, a NUL, a
-        bound that is not positive, and an input longer than `Resources.file_bytes`.
+        output is cut. Raises SandboxDied when the sandbox itself is gone; ValueError for an empty argv, a bound
+        that is not finite and positive, and an input longer than `Resources.file_bytes`.
         """
         ...
 
