@@ -35,6 +35,9 @@ EARLY_NAMESPACES = syscalls.CLONE_NEWPID | syscalls.CLONE_NEWIPC | syscalls.CLON
 _NODES = ("null", "zero", "full", "random", "urandom", "tty")
 _OVERLAY = ["index=off", "metacopy=off", "xino=off", "redirect_dir=nofollow"]
 _NEW, _SEEN = "/new", "/seen"
+_MOST = {resource.RLIMIT_NOFILE: 4096, resource.RLIMIT_MEMLOCK: 1 << 16}
+"""Bounds of every process, whatever the owner may. Locked memory cannot be swapped, and secret memory is counted by
+nothing else where there is no group."""
 
 
 def furnish(top: str, binds: list[str], privileged: bool) -> None:
@@ -160,8 +163,10 @@ def _mount_root(root: int, binds: list[str]) -> None:
 def limit(resources: dict[str, Any]) -> None:
     """Bound what every process from here on may use, each by itself."""
     resource.setrlimit(resource.RLIMIT_CORE, syscalls.NO_CORE)
-    files = min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    for kind, most in _MOST.items():
+        hard = resource.getrlimit(kind)[1]
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (bound, bound))
     if resources.get("nproc"):
         resource.setrlimit(resource.RLIMIT_NPROC, (resources["nproc"],) * 2)
     if resources.get("file"):

@@ -38,9 +38,13 @@ print("seen:", seen)
 
 
 def test_a_search_of_everything_finds_no_secret(cell):
-    said = cell.told(FIND, timeout_s=30)
-    said.pop("seen")
-    assert "OK" not in said.values(), said
+    decoy = f"key in a home-{os.urandom(16).hex()}"
+    prisoner = cell.create(files={"/work/deep/in/decoy": decoy})
+    said = prisoner.told(FIND, timeout_s=30)
+    assert int(said.pop("seen")) > 0
+    found = {name.removeprefix("found ") for name, value in said.items() if value == "OK"}
+    assert any(name.endswith("/deep/in/decoy") for name in found), "what can be read is found"
+    assert not [name for name in found if not name.endswith("/deep/in/decoy")], found
 
 
 LEAVE = """

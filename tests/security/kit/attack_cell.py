@@ -242,6 +242,7 @@ class Cell:
 
     scratch: a directory of the owner's, for what is copied to and from the host. stacks: whether layers are
     stacked, so that an overlay stands between an agent and what is kept. warm: whether there is a warm interpreter.
+    sockets: whether programs can make any, in a network of their own.
     """
 
     def __init__(self, owner: OwnerProcess, host: Host) -> None:
@@ -256,6 +257,7 @@ class Cell:
         )
         self.stacks = not owner.state.name.startswith(("landlock", "docker-copy"))
         self.warm = owner.image == "host"
+        self.sockets = not owner.state.name.startswith("landlock")
         self._made: list[Prisoner] = []
         self._ends = False
 

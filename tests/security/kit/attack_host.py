@@ -170,7 +170,7 @@ def _mounts() -> set[str]:
     return {
         line
         for line in lines
-        if not re.search(r"docker|containerd|containers|netns|mmdebstrap|overlay2|/eg-\w+/", line)
+        if not re.search(r"docker|engine/data|containerd|containers|netns|mmdebstrap|overlay2|/eg-\w+/", line)
     }
 
 
