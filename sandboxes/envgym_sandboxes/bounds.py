@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from envgym_sandboxes import holdings
 from envgym_sandboxes.capture import Capture
@@ -62,7 +62,7 @@ class Bounds:
         self._deleted = 0
         self._size = 0
         self._used_first = _used(self._root)  # of the file system
-        self._used_then = 0  # when the files were counted, which they have yet to be
+        self._used_then = _Used(0, 0)  # when the files were counted, which they have yet to be
         self._count_at = 0.0
         self._blamed: list[Captures] = []  # of commands that end because of what was written
         self.full = False
@@ -143,8 +143,9 @@ class Bounds:
         What the file system gained as a whole bounds what this sandbox did, unless somebody else removed something
         meanwhile; so files are counted now and then in any case.
         """
-        room = self._spec["disk"] - self._size
-        return bool(_used(self._root) - self._used_then > max(0, room))
+        now, then = _used(self._root), self._used_then
+        room, number = self._spec["disk"] - self._size, self._spec["inodes"] - self._files.inodes
+        return now.size - then.size > max(0, room) or now.inodes - then.inodes > max(0, number)
 
     def _count(self) -> None:
         """Count the files, and become full, or no longer."""
@@ -156,7 +157,7 @@ class Bounds:
         self._count_at = ended + max(_OFTEN_S, _COUNT_SHARE * (ended - began))
         self._size = files.disk_bytes + self._deleted
         if not files.complete:  # what the file system gained is what this sandbox did, or more
-            self._size = max(self._size, self._used_then - self._used_first)
+            self._size = max(self._size, self._used_then.size - self._used_first.size)
         full = self._size > self._spec["disk"] or files.inodes > self._spec["inodes"]
         if full != self.full:
             self.full = full
@@ -193,6 +194,13 @@ def _line(text: str) -> bytes:
     return f"envgym: {text}\n".encode()
 
 
-def _used(path: str) -> int:
+class _Used(NamedTuple):
+    """What a file system holds, bytes and files. One that has no number of files tells 0 of them."""
+
+    size: int
+    inodes: int
+
+
+def _used(path: str) -> _Used:
     info = os.statvfs(path)
-    return (info.f_blocks - info.f_bfree) * info.f_frsize
+    return _Used((info.f_blocks - info.f_bfree) * info.f_frsize, info.f_files - info.f_ffree)

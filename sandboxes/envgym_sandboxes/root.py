@@ -164,15 +164,21 @@ def limit(resources: dict[str, Any]) -> None:
     """Bound what every process from here on may use, each by itself."""
     resource.setrlimit(resource.RLIMIT_CORE, syscalls.NO_CORE)
     for kind, most in _MOST.items():
-        hard = resource.getrlimit(kind)[1]
-        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (bound, bound))
+        resource.setrlimit(kind, (_lower(most, resource.getrlimit(kind)[1]),) * 2)
     if resources.get("nproc"):
         resource.setrlimit(resource.RLIMIT_NPROC, (resources["nproc"],) * 2)
     if resources.get("file"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (resources["file"],) * 2)
     if resources.get("data"):
         resource.setrlimit(resource.RLIMIT_DATA, (resources["data"],) * 2)
+        soft, hard = resource.getrlimit(resource.RLIMIT_STACK)  # which is no data
+        resource.setrlimit(
+            resource.RLIMIT_STACK, (_lower(resources["data"], soft), _lower(resources["data"], hard))
+        )
+
+
+def _lower(most: int, bound: int) -> int:
+    return most if bound == resource.RLIM_INFINITY else min(most, bound)
 
 
 def _become_nobody(uid: int, gid: int, privileged: bool) -> None:

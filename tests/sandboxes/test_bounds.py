@@ -186,6 +186,29 @@ def test_a_quick_command_that_writes_too_much_is_told_at_its_end(make_ungrouped,
     run(main())
 
 
+MANY = """
+import os
+for directory in range(300):
+    os.mkdir(f"d{directory}")
+    for number in range(1000):
+        os.close(os.open(f"d{directory}/{number}", os.O_CREAT))
+"""
+
+
+@pytest.mark.slow
+def test_files_that_hold_nothing_are_noticed_by_their_number(make_ungrouped, run, small):
+    async def main():
+        async with make_ungrouped() as backend, await backend.create(small) as sandbox:
+            result = await sandbox.exec(["python3", "-S", "-c", MANY], timeout_s=30)
+            assert not result.ok, result
+            assert b"Resources.inodes" in result.stderr, result
+            assert not (await sandbox.exec("echo x > y")).ok
+            assert (await sandbox.exec("rm -r d*", timeout_s=30)).ok
+            assert (await sandbox.exec("echo x > y")).ok
+
+    run(main())
+
+
 def test_deleted_files_that_are_held_open_count(make_ungrouped, run, small):
     hiding = 'for n in 7 8; do eval "exec $n> f"; rm f; head -c 19000000 /dev/zero >&$n; done; sleep 50'
 

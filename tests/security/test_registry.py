@@ -1,30 +1,60 @@
-"""The table of weaknesses is about attacks and backends that there are."""
+"""What pytest collects is what the registry says: every attack in every backend, and weaknesses of these alone."""
 
-import ast
+import os
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
 
-from attack_backends import BACKENDS, WEAKER
+import pytest
+from attack_backends import BACKENDS, WEAKER, weakness
+
+pytestmark = pytest.mark.timeout(60)
+FOUND_AT_LEAST = 60
+NAMES = sorted((backend.name for backend in BACKENDS), key=len, reverse=True)
+
+
+@cache
+def attacks() -> dict[str, set[str]]:
+    """Backend -> the attacks that are run in it, with their kinds: `attack` or `attack[kind]`."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    plugins = ["-p", "pytest_timeout", "-p", "_hypothesis_pytestplugin", str(Path(__file__).parent)]
+    env = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    done = subprocess.run([*command, *plugins], capture_output=True, text=True, env=env, check=False, timeout=50)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    found: dict[str, set[str]] = {name: set() for name in NAMES}
+    for line in done.stdout.splitlines():
+        test, _, parameters = line.partition("::")[2].removesuffix("]").partition("[")
+        for name in NAMES:
+            if parameters == name or parameters.startswith(f"{name}-"):
+                kind = parameters.removeprefix(name).removeprefix("-")
+                found[name].add(f"{test}[{kind}]" if kind else test)
+                break
+    return found
 
 
 def test_every_declared_weakness_names_an_attack_and_a_backend():
-    files = Path(__file__).parent.glob("test_*.py")
-    trees = [ast.parse(file.read_text()) for file in files]
-    attacks = {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    names = {backend.name for backend in BACKENDS}
-    assert len(names) == len(BACKENDS)
+    assert len(set(NAMES)) == len(BACKENDS)
     for attack, backend in WEAKER:
-        assert attack in attacks
-        assert backend in names
+        assert backend in NAMES
+        assert attack in attacks()[backend], f"no attack on {backend} is called {attack}"
         assert WEAKER[attack, backend].reason
 
 
-def test_there_are_at_least_sixty_attacks_in_every_backend():
-    files = Path(__file__).parent.glob("test_*.py")
-    functions = [
-        node
-        for file in files
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.FunctionDef)
-    ]
-    attacks = [one.name for one in functions if any(argument.arg == "cell" for argument in one.args.args)]
-    assert len(attacks) >= 60, sorted(attacks)
+def test_a_weakness_is_found_by_the_name_that_pytest_gives_an_attack():
+    backends = {backend.name: backend for backend in BACKENDS}
+    for (attack, name), declared in WEAKER.items():
+        test, _, kind = attack.removesuffix("]").partition("[")
+        nodes = [f"{test}[{name}-{kind}]" if kind else f"{test}[{name}]"]
+        assert [weakness(node, backends[name], frozenset()) for node in nodes] == [declared]
+        grouped = weakness(nodes[0], backends[name], frozenset({"memory", "pids", "cpu"}))
+        assert grouped == (None if declared.without else declared)
+        assert weakness("test_of_none[x]", backends[name], frozenset()) is None
+
+
+def test_every_attack_is_run_in_every_backend_and_there_are_many():
+    every = set.union(*attacks().values())
+    for name, found in attacks().items():
+        assert found == every, (name, sorted(every - found))
+    tests = {attack.partition("[")[0] for attack in every}
+    assert len(tests) >= FOUND_AT_LEAST, sorted(tests)

@@ -30,6 +30,7 @@ __all__ = ["PRELUDE", "Cell", "OwnerProcess", "Prisoner"]
 _HEAD = struct.Struct("!I")
 _PATIENCE_S = 40.0
 RESOURCES = Resources(output_bytes=1 << 16, command_s=15.0, pids=64, memory_bytes=256 << 20, disk_bytes=64 << 20)
+ENGINE_GROUPS = ("cpu", "memory", "pids")
 PRELUDE = '''
 import ctypes, errno, os, sys, tempfile
 libc = ctypes.CDLL(None, use_errno=True)
@@ -81,7 +82,10 @@ def _bytes_in(value: object) -> Iterator[bytes]:
 
 
 class OwnerProcess:
-    """A backend in a process of its own, with secrets in environment and memory, and a sandbox to be attacked."""
+    """A backend in a process of its own, with secrets in environment and memory, and a sandbox to be attacked.
+
+    groups: what is bounded by control groups there, which the engine makes of containers.
+    """
 
     def __init__(self, host: Host, python: list[str], made_by: str, state: Path, image: str) -> None:
         self.host = host
@@ -107,6 +111,7 @@ class OwnerProcess:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.host.add_file(self.state / "canary", "file in the state directory")
+        self.groups = frozenset(self.ask(-1, "groups") if self.image == "host" else ENGINE_GROUPS)
         self._plant_victim()
         return self
 

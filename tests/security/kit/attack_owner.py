@@ -13,6 +13,8 @@ import struct
 import sys
 from typing import Any
 
+from envgym_sandboxes.cgroups import controllers
+
 HEAD = struct.Struct("!I")
 
 
@@ -21,7 +23,7 @@ class Owner:
         self.backend = backend
         self.out = out
         self.secret = bytearray(os.environ.get("OWNER_SECRET", ""), "utf-8")  # in its memory, in plain text
-        self.things: dict[int, Any] = {0: backend}
+        self.things: dict[int, Any] = {0: backend, -1: self}
         self.tasks: set[asyncio.Task[None]] = set()
 
     def say(self, number: int, ok: bool, value: object) -> None:
@@ -44,6 +46,10 @@ class Owner:
             self.things[number] = value
             value = ("sandbox", number, value.id)
         self.say(number, True, value)
+
+    def groups(self) -> list[str]:
+        """What control groups that this user may make can bound."""
+        return sorted(controllers())
 
     async def serve(self) -> None:
         loop = asyncio.get_running_loop()
