@@ -502,6 +502,15 @@ def test_programs_of_the_host_cannot_be_locked(cell):
     """A lock needs no right to write: whoever of the host locks the same file would wait."""
     prisoner = cell.create()
     prisoner.begin("exec", ["python3", "-c", PRELUDE + LOCK], timeout_s=8)
-    prisoner.run("for i in $(seq 100); do [ -e ready ] && break; sleep 0.02; done")
-    with open("/usr/bin/env", "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert prisoner.run("for i in $(seq 100); do [ -e ready ] && break; sleep 0.02; done; ls ready").ok
+    assert not held("/usr/bin/env")
+
+
+def held(path: str) -> bool:
+    """Whether somebody else has a lock on a file."""
+    with open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
