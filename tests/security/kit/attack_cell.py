@@ -91,6 +91,7 @@ class OwnerProcess:
         self.host = host
         self.state = state
         self.image = image
+        self.sockets = not state.name.startswith("landlock")
         self._command = [*python, "-P", str(Path(__file__).with_name("attack_owner.py")), made_by, str(state)]
         self._numbers = itertools.count(1)
         self._open: dict[int, Future[Any]] = {}
@@ -131,10 +132,11 @@ class OwnerProcess:
         listening = (
             f"import socket, time; secret = '{secret}'.encode(); a = socket.socket(socket.AF_UNIX); "
             f"a.bind('\\0victim'); a.listen(); t = socket.create_server(('127.0.0.1', 4242)); "
-            "open('/tmp/ready', 'w').close()\nwhile True: c, _ = t.accept(); c.sendall(secret); c.close()"
+            "open('ready', 'w').close()\nwhile True: c, _ = t.accept(); c.sendall(secret); c.close()"
         )
-        victim.run(f'nohup python3 -c "{listening}" {secret} >/dev/null 2>&1 &')
-        victim.run("until [ -e /tmp/ready ]; do sleep 0.02; done")
+        waiting = f"import time; secret = '{secret}'; open('ready', 'w').close(); time.sleep(10**6)"
+        victim.run(f'nohup python3 -c "{listening if self.sockets else waiting}" {secret} >/dev/null 2>&1 &')
+        assert victim.run("until [ -e ready ]; do sleep 0.02; done").ok, "the other sandbox's process lives"
         self.victim = victim
         self.seen.clear()
 
@@ -262,7 +264,7 @@ class Cell:
         )
         self.stacks = not owner.state.name.startswith(("landlock", "docker-copy"))
         self.warm = owner.image == "host"
-        self.sockets = not owner.state.name.startswith("landlock")
+        self.sockets = owner.sockets
         self._made: list[Prisoner] = []
         self._ends = False
 
