@@ -133,10 +133,9 @@ class SandboxSnapshot(BaseModel):
 
 @runtime_checkable
 class Shell(Protocol):
-    """Commands and files. Paths are absolute, or relative to the world's workdir.
+    """Commands and files. Paths are absolute, or relative to the world's workdir. Wrong arguments cost nothing:
 
-    What no sandbox could take is refused by `envgym.arguments` before anything is done: TypeError for a wrong type,
-    ValueError for a value out of bounds, a NUL, or what is no valid Unicode.
+    `envgym.arguments` refuses them first, with TypeError, or ValueError for what is out of bounds or holds a NUL.
     """
 
     async def exec(
