@@ -133,9 +133,9 @@ class SandboxSnapshot(BaseModel):
 
 @runtime_checkable
 class Shell(Protocol):
-    """Commands and files. Paths are absolute, or relative to the world's workdir. Wrong arguments cost nothing:
+    """Commands and files. Paths are absolute, or relative to the world's workdir.
 
-    `envgym.arguments` refuses them first, with TypeError, or ValueError for what is out of bounds or holds a NUL.
+    Wrong arguments cost nothing: `envgym.arguments` refuses them first, with TypeError or ValueError.
     """
 
     async def exec(
