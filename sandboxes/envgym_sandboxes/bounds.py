@@ -144,7 +144,8 @@ class Bounds:
         meanwhile; so files are counted now and then in any case.
         """
         now, then = _used(self._root), self._used_then
-        room, number = self._spec["disk"] - self._size, self._spec["inodes"] - self._files.inodes
+        room: int = self._spec["disk"] - self._size
+        number: int = self._spec["inodes"] - self._files.inodes
         return now.size - then.size > max(0, room) or now.inodes - then.inodes > max(0, number)
 
     def _count(self) -> None:

@@ -5,8 +5,8 @@ backend's matter.
 """
 
 import asyncio
-import contextlib
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -22,6 +22,7 @@ from envgym_sandboxes.state import StateDirectory, reap
 
 __all__ = ["Processes"]
 
+_LOG = logging.getLogger("envgym.sandboxes")
 _START_S = 60.0
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv.pop()); from envgym_sandboxes.zygote import main; "
@@ -98,8 +99,10 @@ class Processes:
     async def close(self, cleared: Callable[[], Awaitable[bool]]) -> None:
         """End all zygotes, and with them all sandboxes and layers; then, if all is cleared, the record of them."""
         for preload in sorted(self._zygotes, key=len, reverse=True):
-            with contextlib.suppress(Exception):
+            try:
                 (await self._zygotes[preload]).close()
+            except Exception as error:
+                _LOG.warning("a zygote was not closed: %s: %s", type(error).__name__, error)
         if self.first is not None:
             await _ended(self.first)
         if await cleared() and self._state is not None:

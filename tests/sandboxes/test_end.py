@@ -182,6 +182,21 @@ def test_what_an_init_started_ends_with_it_however_it_ends(request, run, world, 
     run(main())
 
 
+def test_a_zygote_that_is_not_closed_is_logged_and_the_others_are(make, run, world, caplog):
+    async def broken():
+        raise OSError("its start failed")
+
+    async def main():
+        async with make() as backend:
+            async with await backend.create(world) as sandbox:
+                assert (await sandbox.exec("true")).ok
+            backend._processes._zygotes["some_module",] = asyncio.ensure_future(broken())
+        assert backend._processes.first.poll() is not None
+
+    run(main())
+    assert "its start failed" in caplog.text
+
+
 def test_a_killed_zygote_kills_its_sandboxes_and_close_still_works(make, run, world, state):
     async def main():
         async with make() as backend:

@@ -7,6 +7,7 @@ the hosts' memory, and ending what must end for it, is `watch`'s matter.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,7 @@ from envgym_sandboxes.world_name import world_name
 
 __all__ = ["Again", "Core"]
 
+_LOG = logging.getLogger("envgym.sandboxes")
 _ATTEMPTS = 3
 _QUIET_S = 30.0
 _OTHERS = (EnvironmentFailure, SnapshotGone, SandboxDied, PoolFull)
@@ -310,8 +312,8 @@ class Core:
 
     def _done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.warning("pool: what nobody waits for failed: %s: %s", type(error).__name__, error)
 
     async def close(self) -> None:
         """Refuse who waits, close every sandbox, and every backend that was made here."""

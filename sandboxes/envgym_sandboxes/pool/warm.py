@@ -1,7 +1,7 @@
 """How warm sandboxes are made, handed out and given up; the shelf says of which worlds."""
 
 import asyncio
-import contextlib
+import logging
 from typing import TYPE_CHECKING
 
 from envgym_sandboxes.pool.ask import Ask, Turn, creating
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WARM", "Warm"]
 
+_LOG = logging.getLogger("envgym.sandboxes")
 WARM = "(warm)"
 """The share that warm sandboxes belong to until they are handed out."""
 
@@ -74,8 +75,9 @@ class Warm:
         key = turn.ask.key
         sandbox: PoolSandbox | None = None
         try:
-            with contextlib.suppress(Exception):  # nobody asked for it; who does will be told
-                sandbox = await self._core.begin(*turn.granted.result(), turn.ask)
+            sandbox = await self._core.begin(*turn.granted.result(), turn.ask)
+        except Exception as error:  # nobody asked for it; who does will be told
+            _LOG.warning("pool: no warm sandbox was made: %s: %s", type(error).__name__, error)
         finally:
             self.shelf.coming(key, -1)
             if sandbox is None:

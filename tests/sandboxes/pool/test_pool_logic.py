@@ -274,6 +274,27 @@ def test_a_dead_warm_sandbox_is_never_handed_out(run):
     run(main())
 
 
+def test_what_fails_where_nobody_waits_for_it_is_logged(run, caplog):
+    async def broken():
+        raise OSError("the close of a warm one")
+
+    async def main():
+        async def start(_world):
+            if backend.started > 2:
+                raise EnvironmentFailure("no room for a warm one")
+
+        backend = FakeBackend(start=start)
+        async with PoolBackend(backend, bounds=PoolBounds(warm=1, estimate_bytes=MIB)) as pool:
+            for _ in range(2):
+                await pool.create(World())
+            await settle(lambda: "no room for a warm one" in caplog.text)
+            pool._core.later(broken())
+            await settle(lambda: "the close of a warm one" in caplog.text)
+
+    run(main())
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
 def test_warm_sandboxes_are_of_the_worlds_used_lately_and_go_first_when_room_is_short(run):
     async def main():
         backend = FakeBackend()
