@@ -16,7 +16,7 @@ from envgym.limits import Resources
 from envgym.sandbox import ExecResult
 from envgym_sandboxes.channel import Peer
 from envgym_sandboxes.shell import MOST_STATE
-from envgym_sandboxes.transfer import PIECE, Arrival, Tally, check_size, pack
+from envgym_sandboxes.transfer import PIECE, Arrival, Tally, about, check_size, pack
 
 __all__ = ["MOST_HEAD", "Stand", "freeze", "get", "hold_still", "put", "read", "run", "write"]
 
@@ -138,7 +138,8 @@ async def read(peer: Peer, resources: Resources, path: str) -> bytes:
     """See `envgym.sandbox.Shell.read`."""
     most = resources.transfer_bytes
     content = bytearray()
-    with peer.open({"op": "read", "path": path, "most": most}, most=_weight(resources, 1)) as request:
+    head = {"op": "read", "path": path, "most": most}
+    with about(path), peer.open(head, most=_weight(resources, 1)) as request:
         while True:
             head, piece = await request.answer(within_s=_PATIENCE_S)
             content += piece
@@ -152,15 +153,17 @@ async def write(peer: Peer, resources: Resources, path: str, content: bytes) -> 
     check_size(path, len(content), resources.transfer_bytes)
     for at in range(0, max(1, len(content)), PIECE):
         head = {"op": "write", "path": path, "at": at}
-        with peer.open(head, content[at : at + PIECE], most=_ANSWER) as request:
+        with about(path), peer.open(head, content[at : at + PIECE], most=_ANSWER) as request:
             await request.answer(within_s=_PATIENCE_S)
 
 
 async def put(peer: Peer, resources: Resources, source: str, target: str) -> None:
     """See `envgym.sandbox.Shell.put`."""
-    for piece, body in pack(source, Tally(resources.transfer_bytes, resources.inodes)):
-        with peer.open({"op": "put", "target": target, "piece": piece}, body, most=_ANSWER) as request:
-            await request.answer(within_s=_PATIENCE_S)
+    with about(source):
+        for piece, body in pack(source, Tally(resources.transfer_bytes, resources.inodes)):
+            head = {"op": "put", "target": target, "piece": piece}
+            with about(target), peer.open(head, body, most=_ANSWER) as request:
+                await request.answer(within_s=_PATIENCE_S)
 
 
 async def get(peer: Peer, resources: Resources, source: str, target: str) -> None:
@@ -170,10 +173,12 @@ async def get(peer: Peer, resources: Resources, source: str, target: str) -> Non
     head = {"op": "get", "source": source, "most_bytes": most_bytes, "most_entries": most_entries}
     with peer.open(head, most=_weight(resources, most_entries)) as request:
         while True:
-            head, body = await request.answer(within_s=_PATIENCE_S)
+            with about(source):
+                head, body = await request.answer(within_s=_PATIENCE_S)
             if head.get("more") is not True:
                 return
             try:
-                arrival.add(head.get("piece"), body)
+                with about(target):
+                    arrival.add(head.get("piece"), body)
             except ValueError as error:
                 _lied(peer, error)

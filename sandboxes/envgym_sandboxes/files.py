@@ -83,7 +83,7 @@ class Files:
         root = self.places.root
         if root and not os.path.realpath(path).startswith(os.path.realpath(root) + "/"):
             own = ", ".join(self.places.tops)
-            raise PermissionError(13, f"{name} is outside {own}, which is all that this backend may change")
+            raise PermissionError(13, f"outside {own}, which is all that this backend may change")
         return path
 
     def do_read(self, head: protocol.Head, _body: bytes) -> None:

@@ -5,6 +5,7 @@ may still be while they are read: see `walk`. Paths are relative to the state di
 Nothing here follows a symlink or starts a program.
 """
 
+import errno
 import json
 import os
 import socket
@@ -32,8 +33,15 @@ def answer(sock: socket.socket, fds: list[int]) -> None:
                 result, body = run(head["job"], arguments | ({"fds": fds} if fds else {}))
                 sock.sendall(protocol.encode({"id": number, "result": result}, body))
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-        sock.sendall(protocol.encode({"id": number, "error": text, "errno": getattr(error, "errno", 0) or 5}))
+        sock.sendall(protocol.encode({"id": number} | _told(error)))
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    """An error as `Peer` makes an OSError of it: with its number and text, not with both of them in its text."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return {"error": f"{type(error).__name__}: {error}", "errno": errno.EIO}
+    of_what = f": {error.filename!r}" if error.filename is not None else ""
+    return {"error": f"{error.strerror}{of_what}", "errno": error.errno or errno.EIO}
 
 
 def run(job: str, arguments: dict[str, Any]) -> Answer:

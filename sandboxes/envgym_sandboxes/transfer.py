@@ -5,6 +5,7 @@ meets: names are single components walked with directory descriptors that refuse
 the target; only regular files are opened, and without waiting; bytes, entries and levels are bounded on both sides.
 """
 
+import contextlib
 import errno
 import io
 import os
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["PIECE", "Arrival", "Tally", "check_size", "file_pieces", "pack", "unpack"]
+__all__ = ["PIECE", "Arrival", "Tally", "about", "check_size", "file_pieces", "pack", "unpack"]
 
 Piece = tuple[dict[str, Any], bytes]
 PIECE = 1 << 20
@@ -23,10 +24,21 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe in a file's place would block
 
 
-def check_size(what: str, size: int, most: int) -> None:
+def check_size(what: str | None, size: int, most: int) -> None:
     """Raise OSError (EFBIG) when `what` is larger than one transfer may be."""
     if size > most:
-        raise OSError(errno.EFBIG, f"{what}: {size} bytes or more; Resources.transfer_bytes allows {most} at once")
+        raise OSError(errno.EFBIG, f"{size} bytes or more; Resources.transfer_bytes allows {most} at once", what)
+
+
+@contextlib.contextmanager
+def about(path: str) -> Iterator[None]:
+    """An OSError of one transfer names the file that it is about, if it does not name one below it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise
 
 
 @dataclass(slots=True)
@@ -56,7 +68,7 @@ class Tally:
     def content(self, names: list[str], size: int) -> None:
         """Count bytes; those of a whole file as soon as its size is known."""
         self.bytes += size
-        check_size("/".join(names) or "the file", self.bytes, self.most_bytes)
+        check_size("/".join(names) or None, self.bytes, self.most_bytes)
 
 
 def file_pieces(file: io.FileIO) -> Iterator[tuple[bytes, bool]]:
@@ -87,7 +99,7 @@ def pack(source: str, tally: Tally) -> Iterator[Piece]:
     elif stat.S_ISREG(info.st_mode):
         yield from _file(os.open(source, _FILE & ~os.O_NOFOLLOW), [], tally)
     else:
-        raise OSError(errno.EINVAL, f"{source} is neither a regular file nor a directory")
+        raise OSError(errno.EINVAL, "neither a regular file nor a directory", source)
 
 
 def _tree(top: int, tally: Tally) -> Iterator[Piece]:

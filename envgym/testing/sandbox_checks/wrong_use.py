@@ -2,6 +2,7 @@
 
 import math
 import re
+import tempfile
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -135,4 +136,33 @@ async def _no_snapshot_no_world(backend: SandboxBackend, world: World) -> None:
         await refused(sandbox, wrong)
 
 
-CHECKS: tuple[Check, ...] = (_wrong_arguments, _paths_are_paths, _no_snapshot_no_world)
+async def _errors_of_files_name_them(backend: SandboxBackend, world: World) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        here, there = Path(scratch, "here"), f"{world.workdir}/given.txt"
+        async with await backend.create(world) as sandbox:
+            asked: tuple[tuple[str, Awaitable[object], type[OSError], str], ...] = (
+                ("read", sandbox.read("nope"), FileNotFoundError, "nope"),
+                ("read of a directory", sandbox.read(world.workdir), IsADirectoryError, world.workdir),
+                ("write", sandbox.write(world.workdir, b""), IsADirectoryError, world.workdir),
+                ("write below a file", sandbox.write(f"{there}/x", b""), NotADirectoryError, f"{there}/x"),
+                ("get", sandbox.get("nope", here), FileNotFoundError, "nope"),
+                ("put", sandbox.put(here, "x"), FileNotFoundError, str(here)),
+                (
+                    "put below a file",
+                    sandbox.put(__file__, f"{there}/x"),
+                    NotADirectoryError,
+                    f"{there}/x",
+                ),
+            )
+            for what, asking, kind, path in asked:
+                met: Exception | None = None
+                try:
+                    await asking
+                except Exception as error:
+                    met = error
+                assert type(met) is kind, f"{what} raises {kind.__name__}, not {met!r}"
+                assert met.filename == path, f"{what}: the error's filename is {path!r}: {met!r}"
+                assert repr(path) in str(met), f"{what}: the error says which file: {met}"
+
+
+CHECKS: tuple[Check, ...] = (_wrong_arguments, _paths_are_paths, _no_snapshot_no_world, _errors_of_files_name_them)

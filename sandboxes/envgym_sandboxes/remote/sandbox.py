@@ -24,7 +24,7 @@ from envgym_sandboxes.forward import Forward
 from envgym_sandboxes.remote.link import Link, LinkLost
 from envgym_sandboxes.remote.ports import CallStream
 from envgym_sandboxes.remote.results import diff_from_pieces, records_from_json, result_from_json
-from envgym_sandboxes.transfer import Arrival, Tally, check_size, pack
+from envgym_sandboxes.transfer import Arrival, Tally, about, check_size, pack
 
 if TYPE_CHECKING:
     from envgym_sandboxes.remote.connection import Connection
@@ -148,13 +148,16 @@ class RemoteSandbox:
 
     async def read(self, path: AnyPath) -> bytes:
         """See `envgym.sandbox.Shell.read`."""
-        return (await self._ask("read", path=arguments.checked_path("path", path)))[1]
+        path = arguments.checked_path("path", path)
+        with about(path):
+            return (await self._ask("read", path=path))[1]
 
     async def write(self, path: AnyPath, content: bytes) -> None:
         """See `envgym.sandbox.Shell.write`."""
         path, content = arguments.checked_path("path", path), arguments.checked_bytes("content", content)
         check_size(path, len(content), self.world.resources.transfer_bytes)
-        await self._ask("write", content, path=path)
+        with about(path):
+            await self._ask("write", content, path=path)
 
     async def put(self, source: AnyPath, target: AnyPath) -> None:
         """See `envgym.sandbox.Shell.put`."""
@@ -162,25 +165,29 @@ class RemoteSandbox:
         named = {"sandbox": self.id, "target": target}
         os.stat(source)  # what is not there is said before anything is sent
         async with self._link() as link, link.call("put", named) as call:
-            for piece, body in pack(source, self._tally()):
-                if not await call.send(piece, body):
-                    break
+            with about(source):
+                for piece, body in pack(source, self._tally()):
+                    if not await call.send(piece, body):
+                        break
             await call.end_input()
-            await call.result
+            with about(target):
+                await call.result
 
     async def get(self, source: AnyPath, target: AnyPath) -> None:
         """See `envgym.sandbox.Shell.get`."""
         source, target = arguments.checked_path("source", source), arguments.checked_path("target", target)
         arrival = Arrival(target, self._tally())
         async with self._link() as link, link.call("get", {"sandbox": self.id, "source": source}, b"") as call:
-            async for piece, body in call.pieces():
-                try:
-                    arrival.add(piece, body)
-                except ValueError as error:
-                    raise InfrastructureFailure(
-                        f"the server sent a piece of a tree that is none: {error}"
-                    ) from error
-            await call.result
+            with about(source):
+                async for piece, body in call.pieces():
+                    try:
+                        with about(target):
+                            arrival.add(piece, body)
+                    except ValueError as error:
+                        raise InfrastructureFailure(
+                            f"the server sent a piece of a tree that is none: {error}"
+                        ) from error
+                await call.result
 
     def _tally(self) -> Tally:
         return Tally(self.world.resources.transfer_bytes, self.world.resources.inodes)
