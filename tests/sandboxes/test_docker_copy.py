@@ -111,6 +111,8 @@ def test_an_engine_elsewhere_serves_too(make_copying, boxed, run):
                 assert result.stdout == b"1\n700 2\ny\n/home/agent/.cache\n", result
                 await fork.exec("rm given.txt")
             assert await sandbox.read("given.txt") == b"given\n"
+            report = await asyncio.to_thread(backend.report)
+            assert report.works, report
         far.close()
 
     run(main())

@@ -82,7 +82,7 @@ def copy(target: Path, *sources: Path, privileged: bool = True) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", [2500, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("depth", [2500, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
 def test_a_tree_of_thousands_of_levels_is_copied_and_compared(place, depth):
     make_deep(place / "layer", depth)
     (place / "empty").mkdir()

@@ -56,14 +56,22 @@ def look_at_engine(address: str) -> EngineFacts:
     )
 
 
-def why_no_engine(facts: EngineFacts) -> list[Cause]:
-    """Why the docker backend cannot use the engine; empty when nothing is known to be wrong."""
+def why_no_engine(facts: EngineFacts, *, copying: bool = False) -> list[Cause]:
+    """Why the docker backend cannot use the engine; empty when nothing is known to be wrong.
+
+    copying: the docker-copy backend, which needs neither root nor an engine of this host.
+    """
     if not facts.address.startswith(_UNIX):
-        return [
-            Cause(
-                f"the engine at {facts.address} is another host's", "unset DOCKER_HOST, or use the remote backend"
-            )
-        ]
+        return (
+            []
+            if copying
+            else [
+                Cause(
+                    f"the engine at {facts.address} is another host's",
+                    "unset DOCKER_HOST, or use the remote backend",
+                )
+            ]
+        )
     start = "sudo systemctl start docker" if facts.systemd else "sudo dockerd &"
     if not facts.there and not facts.installed:
         return [Cause("no Docker engine is installed", f"sudo apt-get install docker.io && {start}")]
@@ -72,7 +80,7 @@ def why_no_engine(facts: EngineFacts) -> list[Cause]:
         return [Cause(f"{facts.user} may not use the engine at {facts.address}", fix)]
     if not facts.answers:
         return [Cause(f"no engine answers at {facts.address}", f"{start}, or set DOCKER_HOST to one that runs")]
-    if not facts.root:
+    if not facts.root and not copying:
         told = f"{facts.user} is not root, who alone may mount overlays into containers"
         return [Cause(told, "run as root; or use the namespace or landlock backend, which need no root")]
     return []

@@ -6,7 +6,6 @@ in a container besides is the image, read-only. It needs to be root on the engin
 """
 
 import asyncio
-import contextlib
 import os
 import posixpath
 import socket
@@ -15,16 +14,16 @@ from functools import partial
 from typing import Any
 
 from envgym.arguments import checked_count
-from envgym.errors import EnvgymError, InfrastructureFailure, SandboxUnavailable
-from envgym.sandbox import BackendReport, MemoryUse, Sandbox, SandboxSnapshot
+from envgym.errors import SandboxUnavailable
+from envgym.sandbox import BackendReport, MemoryUse, Sandbox
 from envgym.task import World
 from envgym_sandboxes import world as worlds
-from envgym_sandboxes.backend import LayeredBackend, heard
+from envgym_sandboxes.backend import heard
 from envgym_sandboxes.bases import Base
 from envgym_sandboxes.capsule import TOOLS
 from envgym_sandboxes.channel import ZygoteClient
-from envgym_sandboxes.docker_engine.client import Client, Facts
-from envgym_sandboxes.docker_engine.commit import check_name, commit
+from envgym_sandboxes.docker_engine.base import EngineBackend
+from envgym_sandboxes.docker_engine.client import Facts
 from envgym_sandboxes.docker_engine.container import Container, Kind, Maker, block_devices
 from envgym_sandboxes.docker_engine.report import examine
 from envgym_sandboxes.docker_engine.stock import Stock
@@ -43,7 +42,7 @@ _SCRATCH = ("/tmp", "/var/tmp")
 _TAKEN = ("/dev", "/proc", "/sys", TOOLS)
 
 
-class DockerBackend(LayeredBackend):
+class DockerBackend(EngineBackend):
     """See `envgym.sandbox.SandboxBackend`.
 
     root, images, snapshots: as of the namespace backend. Worlds need an image; "host" is refused.
@@ -54,8 +53,6 @@ class DockerBackend(LayeredBackend):
 
     name = "docker"
     confined = True
-    has_way_out = True
-    grouped = False
 
     def __init__(
         self,
@@ -67,19 +64,12 @@ class DockerBackend(LayeredBackend):
         runtime: str | None = None,
         warm: int = 1,
     ) -> None:
-        super().__init__(root=root, images=images, snapshots=snapshots)
-        self._runtime, self._warm = runtime, checked_count("warm", warm, least=0)
-        self._client = Client(address, most_at_once=max(2, os.cpu_count() or 2))
-        self._facts: asyncio.Task[Facts] | None = None
+        super().__init__(root=root, images=images, snapshots=snapshots, address=address, runtime=runtime)
+        self._warm = checked_count("warm", warm, least=0)
         self._idle: Stock | None = None
         self._worlds = WorldLayers(self, zygote=partial(self._zygote, ()), drop=self.drop, owner=HOST_UID)
         self._containers: dict[str, Container] = {}
         self._owner: ZygoteClient | None = None
-
-    @property
-    def address(self) -> str:
-        """The engine's."""
-        return self._client.address
 
     # -- the engine --------------------------------------------------------------------------------------------
 
@@ -96,35 +86,13 @@ class DockerBackend(LayeredBackend):
         _places(world)
         return await super().create(world)
 
-    async def _engine(self) -> Facts:
-        """What the engine says of itself, asked once. Raises SandboxUnavailable."""
-        if self._closed:
-            raise InfrastructureFailure(f"this {self.name} backend is closed")
-        if self._facts is None:
-            self._facts = asyncio.create_task(self._ask())
-        try:
-            return await asyncio.shield(self._facts)
-        except EnvgymError:
-            self._facts = None
-            raise
-
-    async def _ask(self) -> Facts:
-        facts = await self._client.call(self._client.facts)
+    def refuse_engine(self, facts: Facts) -> None:
+        """See `EngineBackend.refuse_engine`."""
         if not is_privileged() or not facts.local or facts.rootless:
             raise SandboxUnavailable(
                 "workspaces are mounted into containers, which needs root on the host of the engine, at "
                 f"{self.address}"
             )
-        if self._runtime is not None and self._runtime not in facts.runtimes:
-            raise ValueError(
-                f"runtime {self._runtime!r} is none of the engine's at {self.address}: {', '.join(facts.runtimes)}"
-            )
-        await self._client.call(self._client.reap)
-        return facts
-
-    async def _zygote(self, preload: tuple[str, ...]) -> ZygoteClient:
-        await self._engine()
-        return await super()._zygote(())  # no interpreter is kept warm: an image has its own
 
     def _containers_of(self, facts: Facts) -> Stock:
         """The stock, made when there is a state directory to be named after."""
@@ -229,18 +197,9 @@ class DockerBackend(LayeredBackend):
         total, available = host_memory()
         return MemoryUse(total, available, used)
 
-    async def commit(self, snapshot: SandboxSnapshot, name: str) -> str:
-        """Make an image `name` ("NAME" or "NAME:TAG") of the engine's from a snapshot, and return its id.
-
-        It has the world's image, what the sandbox had in its own directories, owned by root, and the world's
-        workdir and variables. Everything is copied. Raises ValueError for a name that is none, SnapshotGone, and
-        OSError when a directory is larger than `Resources.transfer_bytes`.
-        """
-        check_name(name)
-        async with await self.restore(snapshot) as sandbox:
-            image = await asyncio.to_thread(self.image, sandbox.world)
-            tops = {target for _source, target in _places(sandbox.world)} - {_SHARED}
-            return await commit(self._client, sandbox, image, tops, name)
+    def tops(self, world: World) -> set[str]:
+        """See `EngineBackend.tops`."""
+        return {target for _source, target in _places(world)} - {_SHARED}
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -251,18 +210,9 @@ class DockerBackend(LayeredBackend):
         )
         return examine(probe, self.address)
 
-    def reap(self) -> list[str]:
-        """See the contract. Without an engine there are no containers."""
-        removed = super().reap()
-        client = Client(self.address, most_at_once=1)  # this one's may be closed
-        with contextlib.closing(client), contextlib.suppress(SandboxUnavailable):
-            removed += client.reap()
-        return removed
-
     async def _last_groups_gone(self) -> bool:
         if self._idle is not None:
             await self._idle.close()
-        self._client.close()
         return await super()._last_groups_gone()
 
 

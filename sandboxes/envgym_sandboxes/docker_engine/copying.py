@@ -17,22 +17,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
 
-from envgym.errors import EnvgymError, InfrastructureFailure, SandboxUnavailable
+from envgym.errors import EnvgymError
 from envgym.limits import Resources
-from envgym.sandbox import BackendReport, SandboxSnapshot
+from envgym.sandbox import BackendReport
 from envgym.task import World
 from envgym_sandboxes import copies, protocol
 from envgym_sandboxes import world as worlds
-from envgym_sandboxes.backend import LayeredBackend
 from envgym_sandboxes.bases import Base
-from envgym_sandboxes.channel import Peer, ZygoteClient
+from envgym_sandboxes.channel import Peer
 from envgym_sandboxes.docker_engine import runtime
 from envgym_sandboxes.docker_engine.attached import Attached
-from envgym_sandboxes.docker_engine.client import Client, Facts
-from envgym_sandboxes.docker_engine.commit import check_name, commit
+from envgym_sandboxes.docker_engine.base import EngineBackend
+from envgym_sandboxes.docker_engine.client import Facts
 from envgym_sandboxes.docker_engine.container import Kind, Maker, hardening
 from envgym_sandboxes.docker_engine.report import examine
 from envgym_sandboxes.engine import Frozen, Started
+from envgym_sandboxes.layers import Chain
 from envgym_sandboxes.root import INSIDE_ID
 from envgym_sandboxes.way_out import way_out_port
 
@@ -46,7 +46,7 @@ _PATIENCE_S = 120.0
 _PLACES = {"/dev/shm": "1777"}
 
 
-class DockerCopyBackend(LayeredBackend):
+class DockerCopyBackend(EngineBackend):
     """See `envgym.sandbox.SandboxBackend`.
 
     Worlds need an image, and may bring files and trees only into their workdir, home and /tmp.
@@ -55,9 +55,7 @@ class DockerCopyBackend(LayeredBackend):
 
     name = "docker-copy"
     confined = False
-    grouped = False
     whole = True
-    has_way_out = True
 
     def __init__(
         self,
@@ -68,18 +66,10 @@ class DockerCopyBackend(LayeredBackend):
         address: str | None = None,
         runtime: str | None = None,
     ) -> None:
-        super().__init__(root=root, images=images, snapshots=snapshots)
-        self._runtime = runtime
-        self._client = Client(address, most_at_once=max(2, os.cpu_count() or 2))
-        self._facts: asyncio.Task[Facts] | None = None
+        super().__init__(root=root, images=images, snapshots=snapshots, address=address, runtime=runtime)
         self._names = itertools.count(1)
         self._lives: dict[str, _Life] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-
-    @property
-    def address(self) -> str:
-        """The engine's."""
-        return self._client.address
 
     async def create(self, world: World) -> Any:
         """See the contract."""
@@ -92,32 +82,6 @@ class DockerCopyBackend(LayeredBackend):
         unasked: dict[str, Any] = {"file_bytes": None, "io_bytes_s": None, "inodes": Resources().inodes}
         worlds.refuse_bounds(world.resources, self.name, **unasked)
         return await super().create(world)
-
-    # -- the engine --------------------------------------------------------------------------------------------
-
-    async def _engine(self) -> Facts:
-        """What the engine says of itself, asked once. Raises SandboxUnavailable."""
-        if self._closed:
-            raise InfrastructureFailure(f"this {self.name} backend is closed")
-        if self._facts is None:
-            self._facts = asyncio.create_task(self._ask())
-        try:
-            return await asyncio.shield(self._facts)
-        except EnvgymError:
-            self._facts = None
-            raise
-
-    async def _ask(self) -> Facts:
-        facts = await self._client.call(self._client.facts)
-        if self._runtime is not None and self._runtime not in facts.runtimes:
-            known = ", ".join(facts.runtimes)
-            raise ValueError(f"runtime {self._runtime!r} is none of the engine's at {self.address}: {known}")
-        await self._client.call(self._client.reap)
-        return facts
-
-    async def _zygote(self, preload: tuple[str, ...]) -> ZygoteClient:
-        await self._engine()
-        return await super()._zygote(())
 
     # -- states ------------------------------------------------------------------------------------------------
 
@@ -201,7 +165,8 @@ class DockerCopyBackend(LayeredBackend):
         memory = world.resources.memory_bytes + _AGENT_BYTES
         host |= {"mem_limit": memory, "memswap_limit": memory, "shm_size": world.resources.disk_bytes}
         host["pids_limit"] = world.resources.pids + 1  # the agent is one process
-        kept = f"rw,exec,nosuid,nodev,size={world.resources.disk_bytes},uid={INSIDE_ID},gid={INSIDE_ID},mode=0755"
+        bounds = f"size={world.resources.disk_bytes},nr_inodes={world.resources.inodes}"
+        kept = f"rw,exec,nosuid,nodev,{bounds},uid={INSIDE_ID},gid={INSIDE_ID},mode=0755"
         host["tmpfs"] = dict.fromkeys(copies.tops(world), kept)
         return own, host
 
@@ -236,12 +201,15 @@ class DockerCopyBackend(LayeredBackend):
             with contextlib.suppress(EnvgymError):
                 await life.container.remove()
 
-    async def commit(self, snapshot: SandboxSnapshot, name: str) -> str:
-        """Make an image of the engine's from a snapshot, and return its id: see `DockerBackend.commit`."""
-        check_name(name)
-        async with await self.restore(snapshot) as sandbox:
-            image = await asyncio.to_thread(self.image, sandbox.world)
-            return await commit(self._client, sandbox, image, copies.tops(sandbox.world), name)
+    def tops(self, world: World) -> set[str]:
+        """See `EngineBackend.tops`."""
+        return set(copies.tops(world))
+
+    async def drop(self, layers: Chain) -> None:
+        """See `Ground.drop`. With the layer of a life that did not come to be goes its container."""
+        for name in layers:
+            self._leave(name)
+        await super().drop(layers)
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -250,18 +218,9 @@ class DockerCopyBackend(LayeredBackend):
         given: dict[str, Any] = {"root": self._root, "images": self._images, "runtime": self._runtime}
         return examine(partial(DockerCopyBackend, address=self.address, **given), self.address, copying=True)
 
-    def reap(self) -> list[str]:
-        """See the contract. Without an engine there are no containers."""
-        removed = super().reap()
-        client = Client(self.address, most_at_once=1)  # this one's may be closed
-        with contextlib.closing(client), contextlib.suppress(SandboxUnavailable):
-            removed += client.reap()
-        return removed
-
     async def _last_groups_gone(self) -> bool:
         while self._leaving:
             await asyncio.wait(self._leaving)
-        self._client.close()
         return await super()._last_groups_gone()
 
 

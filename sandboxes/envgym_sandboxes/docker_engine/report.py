@@ -32,7 +32,7 @@ _ISOLATES_COPYING = (
 )
 _MISSING_COPYING = (
     "snapshots, forks, diffs: copies of the workspace through the engine, and a new container for each life",
-    "disk: bounded for the workdir, home and /tmp each; inodes, file_bytes, io_bytes_s: refused",
+    "disk, inodes: bounded for the workdir, home and /tmp each; other inodes, file_bytes, io_bytes_s: refused",
     "user: 1000 of the engine's host, unless the engine maps users",
     "an end for want of memory is not told apart from others where it takes the agent too",
     "that a command ran out of memory is told only where the engine's control groups can be seen: on this host",
@@ -51,7 +51,7 @@ def examine(make: Callable[[], SandboxBackend], address: str, *, copying: bool =
             missing=("no image is built here",),
             fix=("envgym images build base",),
         )
-    if causes := why_no_engine(look_at_engine(address)):
+    if causes := why_no_engine(look_at_engine(address), copying=copying):
         said, fixes = tuple(cause.missing for cause in causes), tuple(cause.fix for cause in causes)
         return BackendReport(backend=name, works=False, missing=said, fix=fixes)
     image = "base" if "base" in images else next(iter(images))
