@@ -2,7 +2,8 @@
 
 An owner is a process that makes, uses and closes sandboxes, several at a time. It is killed at a random moment, its
 state is reaped, and another one goes on. Counted are processes, mounts, control groups, containers and files that
-were not there before; the bar is zero of each. `--backend` for one only.
+were not there before, whatever their names in the owners' own places (state, TMPDIR); the bar is zero of each.
+`--backend` for one only.
 """
 
 import argparse
@@ -47,6 +48,7 @@ KINDS = {
     "namespace": Kind("envgym_sandboxes.namespace:NamespaceBackend", "host", (10_000, 80), (100, 4)),
     "landlock": Kind("envgym_sandboxes.landlock_backend:LandlockBackend", "host", (1_000, 30), (20, 2)),
     "docker": Kind("envgym_sandboxes.docker_engine.backend:DockerBackend", "base", (500, 8), (10, 1)),
+    "docker-copy": Kind("envgym_sandboxes.docker_engine.copying:DockerCopyBackend", "base", (200, 8), (5, 1)),
 }
 
 
@@ -140,34 +142,34 @@ def mounts(name: str) -> set[str]:
 
 
 def containers() -> set[str]:
-    with contextlib.suppress(Exception):  # no engine, no containers
-        import docker
+    """All of the engine that backends use. Raises what its client does: one that does not answer may have any."""
+    import docker
+    from envgym_sandboxes.docker_engine.backend import DockerBackend
 
-        client = docker.from_env()
-        try:
-            return {one.name for one in client.containers.list(all=True)}
-        finally:
-            client.close()
-    return set()
+    client = docker.DockerClient(DockerBackend().address)
+    try:
+        return {one.name for one in client.containers.list(all=True)}
+    finally:
+        client.close()
 
 
-def files(state: Path) -> set[str]:
-    """Entries of the state directory, and of where temporary files go."""
-    places = [state, Path(tempfile.gettempdir()), Path("/dev/shm")]
+def files(*places: Path) -> set[str]:
     return {f"{place}/{name}" for place in places if place.is_dir() for name in os.listdir(place)}
 
 
 class Left:
-    """What is there that was not before, by kind."""
+    """What is there that was not before, by kind. state, temporary: places that are the owners' alone."""
 
-    def __init__(self, state: Path, with_containers: bool) -> None:
+    def __init__(self, state: Path, temporary: Path, *, with_containers: bool) -> None:
         self.state = state
+        self.own = (state, temporary)
         self.with_containers = with_containers
         self.before = self._now()
         self.seen: dict[int, int] = {}
 
     def _now(self) -> dict[str, set[str]]:
-        found = {"control groups": groups(), "mounts": mounts(self.state.name), "files": files(self.state)}
+        shared = files(Path(tempfile.gettempdir()), Path("/dev/shm"))
+        found = {"control groups": groups(), "mounts": mounts(self.state.name), "files": shared | files(*self.own)}
         return found | {"containers": containers() if self.with_containers else set()}
 
     def now(self, names: set[str]) -> dict[str, list[str]]:
@@ -176,15 +178,16 @@ class Left:
         later = self._now()
         new = {kind: sorted(later[kind] - self.before[kind]) for kind in later}
         ours = {kind: [one for one in found if any(name in one for name in names)] for kind, found in new.items()}
+        ours["files"] = sorted({*ours["files"], *files(*self.own)} - self.before["files"])
         return {"processes": [str(pid) for pid in sorted(pids)]} | ours
 
 
 # -- the kills -----------------------------------------------------------------------------------------------------
 
 
-def owner(name: str, state: Path, seed: int) -> subprocess.Popen[bytes]:
+def owner(name: str, state: Path, temporary: Path, seed: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, __file__, "--own", name, str(state), str(seed)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"TMPDIR": str(temporary)})
 
 
 def kill_one(process: subprocess.Popen[bytes], cycles: int, delay_s: float, left: Left) -> int:
@@ -216,13 +219,14 @@ def measure(name: str, scratch: Path, quick: bool) -> tuple[list[Row], dict[str,
     kind = KINDS[name]
     cycles, kills = kind.cycles[quick], kind.kills[quick]
     state = scratch / f"leaks-{name}-{os.getpid()}"
-    for path in (state, scratch / f"{state.name}-scratch"):
+    temporary = scratch / f"{state.name}-tmp"
+    for path in (state, temporary, scratch / f"{state.name}-scratch"):
         path.mkdir(mode=0o711)
     draw = np.random.default_rng(7)
-    left = Left(state, with_containers=name == "docker")
+    left = Left(state, temporary, with_containers=name.startswith("docker"))
     names, done, waits, reaped, began = {state.name}, 0, [], 0, time.perf_counter()
     for number in range(kills):
-        process = owner(name, state, number)
+        process = owner(name, state, temporary, number)
         names.add(f"envgym-{process.pid}-")
         share = (cycles - done) // (kills - number)
         done += kill_one(
@@ -230,7 +234,7 @@ def measure(name: str, scratch: Path, quick: bool) -> tuple[list[Row], dict[str,
         )
         waits.append(ended(left))
         reaped += len(make(kind, state).reap())
-    process = owner(name, state, kills)  # and the rest
+    process = owner(name, state, temporary, kills)  # and the rest
     names.add(f"envgym-{process.pid}-")
     done += kill_one(process, max(1, cycles - done), 0.0, left)
     waits.append(ended(left))
@@ -240,7 +244,7 @@ def measure(name: str, scratch: Path, quick: bool) -> tuple[list[Row], dict[str,
     rows = [
         Row(f"{name}: {what} left", len(them), done, "cycles", "number", bar=0, absolute=True)
         for what, them in found.items()
-        if what != "containers" or name == "docker"
+        if what != "containers" or name.startswith("docker")
     ]
     notes = {"cycles": done, "kills": kills + 1, "seconds": round(took, 1), "reaped": reaped, "left": found}
     notes |= {"slowest end of a killed owner's processes, s": round(max(waits), 3)}
