@@ -18,12 +18,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from envgym.errors import EnvgymError, InfrastructureFailure, StoreCorrupt
-from envgym.limits import Resources
 from envgym.sandbox import Sandbox, SandboxSnapshot
 from envgym.task import World
 from envgym_sandboxes import state
 from envgym_sandboxes.bases import Base, run_setup
-from envgym_sandboxes.cgroups import Groups, controllers
+from envgym_sandboxes.cgroups import controllers
 from envgym_sandboxes.channel import Peer, ZygoteClient, job
 from envgym_sandboxes.durable.store import Store, default_place
 from envgym_sandboxes.engine import Frozen, Place, Started
@@ -31,10 +30,9 @@ from envgym_sandboxes.exchange import MOST_HEAD
 from envgym_sandboxes.home_loop import HomeLoop
 from envgym_sandboxes.images.store import Image
 from envgym_sandboxes.layers import Chain
-from envgym_sandboxes.places import ReservedPlace
+from envgym_sandboxes.places import Places, ReservedPlace
 from envgym_sandboxes.processes import Processes
 from envgym_sandboxes.sandbox import LayeredSandbox
-from envgym_sandboxes.state import remove_cgroup
 from envgym_sandboxes.states import States
 from envgym_sandboxes.walk import overlay_prefix
 from envgym_sandboxes.world import check_world, image_of
@@ -42,8 +40,6 @@ from envgym_sandboxes.world import check_world, image_of
 __all__ = ["LayeredBackend", "heard"]
 
 _START_S = 30.0
-_PATIENCE_MS = 2000
-_QUIET_S = 0.004
 _LOG = logging.getLogger("envgym.sandboxes")
 
 
@@ -70,10 +66,9 @@ class LayeredBackend:
         store = Store(Path(snapshots) if snapshots is not None else default_place())
         self.states = States(self, self._prepare, store)
         self._sandboxes: dict[str, LayeredSandbox] = {}
-        self._groups: dict[str, Groups] = {}
-        self._dying: list[Path] = []
-        self._ready: ReservedPlace | None = None
+        self._setups: dict[str, Started] = {}
         self._processes = Processes(self._root, self.describe, confined=self.confined, grouped=self.grouped)
+        self.places = Places(self.name, self._processes, self._numbers, grouped=self.grouped)
         self._closed = False
         self._home = HomeLoop(f"this {self.name} backend")
         self._end: asyncio.Task[None] | None = None
@@ -152,32 +147,18 @@ class LayeredBackend:
         return f"{self._processes.state.name}-s{next(self._numbers)}"
 
     def reserve(self, world: World) -> ReservedPlace:
-        """See `Engine.reserve`. There must be a zygote. One place is kept ready for whoever asks for the same."""
-        if not self.grouped:
-            return ReservedPlace(f"{self.name}-{os.getpid()}-{next(self._numbers)}", None, self._dying)
-        place, self._ready = self._ready, None
-        if place is None or place.groups is None or place.groups.resources != world.resources:
-            if place is not None:
-                place.remove()
-            place = self._make_place(world.resources)
-        asyncio.get_running_loop().call_later(_QUIET_S, self._stock, world.resources)
-        return place
-
-    def _make_place(self, resources: Resources) -> ReservedPlace:
-        number = next(self._numbers)
-        try:
-            groups = Groups(f"envgym-{self._processes.state.name}-{number}", resources)
-        except OSError as error:
-            raise InfrastructureFailure(f"no control groups for a {self.name} sandbox: {error}") from error
-        return ReservedPlace(f"{self.name}-{os.getpid()}-{number}", groups, self._dying)
-
-    def _stock(self, resources: Resources) -> None:
-        if self._ready is None and not self._closed:
-            with contextlib.suppress(EnvgymError):  # whoever needs one will meet it, and say so
-                self._ready = self._make_place(resources)
+        """See `Engine.reserve`. There must be a zygote."""
+        return self.places.reserve(world.resources)
 
     async def adopt(self, frozen: Frozen, place: Place | None = None) -> LayeredSandbox:
-        """A running sandbox in a frozen state."""
+        """A running sandbox in a frozen state. Raises InfrastructureFailure if the backend is closed meanwhile."""
+        try:
+            return await self._adopted(frozen, place)
+        except (EnvgymError, OSError) as error:  # whatever it met of that end
+            self._check_open(error)
+            raise
+
+    async def _adopted(self, frozen: Frozen, place: Place | None) -> LayeredSandbox:
         self.states.use(frozen.chain)
         try:
             await self._zygote(())
@@ -190,11 +171,12 @@ class LayeredBackend:
             await self.states.unuse(frozen.chain)
             raise
         self._sandboxes[sandbox.id] = sandbox
-        if place.groups:
-            self._groups[sandbox.id] = place.groups
         try:
+            self._check_open()
             sandbox.begin()
-            return await sandbox.started()
+            await sandbox.started()
+            self._check_open()
+            return sandbox
         except BaseException:
             await sandbox.close()
             raise
@@ -203,9 +185,7 @@ class LayeredBackend:
         """Remove what a closed sandbox had."""
         if self._sandboxes.pop(sandbox.id, None) is None:
             return
-        groups = self._groups.pop(sandbox.id, None)
-        if groups:
-            self._dying[:] = [path for path in self._dying if not remove_cgroup(path)] + groups.remove()
+        self.places.leave(sandbox.id)
         self.states.bases.leave(frozen)
         if upper is not None:
             await self.drop((upper,))
@@ -249,11 +229,13 @@ class LayeredBackend:
             return base
         name = f"{self.name}-{os.getpid()}-setup{next(self._numbers)}"
         try:
-            started = await self._launch(name, base, Frozen(world))
+            started = self._setups[name] = await self._launch(name, base, Frozen(world))
             try:
+                self._check_open()
                 await run_setup(world, started.peer)
                 await self.bring(started)
             finally:
+                del self._setups[name]
                 await self.stop(started)
         except BaseException:
             await self.states.forget(base)
@@ -312,7 +294,7 @@ class LayeredBackend:
         """Let an init begin above a new writable layer, with its end of a stream; the future of its end."""
         zygote = await self._zygote(frozen.world.preload)
         fresh = await self.fill_upper(base, frozen, upper)
-        groups = self._groups.get(sandbox)
+        groups = self.places.groups.get(sandbox)
         spec["cgroups"] = [str(path) for path in groups.paths] if groups else []
         spec["meters"] = groups.meters if groups else {}
         ended = zygote.exit_of(upper)
@@ -342,14 +324,19 @@ class LayeredBackend:
 
     def ran_out_of_memory(self, sandbox: str) -> bool:
         """Whether the kernel killed for memory in this sandbox since the last call."""
-        groups = self._groups.get(sandbox)
+        groups = self.places.groups.get(sandbox)
         return groups.ran_out() if groups else False
 
     async def _zygote(self, preload: tuple[str, ...]) -> ZygoteClient:
         self._home.check()
+        self._check_open()
+        zygote = await self._processes.zygote(preload)
+        self._check_open()
+        return zygote
+
+    def _check_open(self, cause: Exception | None = None) -> None:
         if self._closed:
-            raise InfrastructureFailure(f"this {self.name} backend is closed")
-        return await self._processes.zygote(preload)
+            raise InfrastructureFailure(f"this {self.name} backend is closed") from cause
 
     def advice(self) -> str:
         """What would make this backend work."""
@@ -383,24 +370,21 @@ class LayeredBackend:
         while left := [sandbox for name, sandbox in self._sandboxes.items() if name not in tried]:
             tried |= {sandbox.id for sandbox in left}  # one that was on its way may have come since
             failed += await asyncio.gather(*(sandbox.close() for sandbox in left), return_exceptions=True)
-        if self._ready is not None:
-            self._ready.remove()
+        for setup in self._setups.values():
+            setup.peer.end("closed")
         await self.states.close()
-        await self._processes.close(self._last_groups_gone)
+        await self._processes.close(self._cleared)
         for error in filter(None, failed):
             raise error
 
+    async def _cleared(self) -> bool:
+        """What was being made has failed by now, or is about to; then what is left is removed."""
+        await self.states.bases.over()
+        return await self._last_groups_gone()
+
     async def _last_groups_gone(self) -> bool:
-        """Remove what is left of the groups; the kernel has no event to wait for."""
-        for groups in self._groups.values():
-            self._dying += groups.remove()
-        self._groups.clear()
-        for _ in range(_PATIENCE_MS):
-            self._dying[:] = [path for path in self._dying if not remove_cgroup(path)]
-            if not self._dying:
-                return True
-            await asyncio.sleep(0.001)
-        return False
+        """Remove what is left of the groups."""
+        return await self.places.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -80,6 +80,11 @@ class Bases:
         if not self._holders[key]:
             del self._holders[key]
 
+    async def over(self) -> None:
+        """Wait until none is being made."""
+        while making := [task for task in self._tasks.values() if not task.done()]:
+            await asyncio.wait(making)
+
     async def _made(self, state: Frozen) -> Base:
         base = await self._make(state)
         await self._forget()

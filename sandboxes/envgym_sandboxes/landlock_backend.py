@@ -148,7 +148,7 @@ class LandlockBackend(LayeredBackend):
 
     async def memory(self, sandboxes: Collection[str]) -> MemoryUse:
         """See `envgym.sandbox.MeteredBackend`. Where no group is, nothing is told of a sandbox."""
-        return memory_use(self._groups, sandboxes)
+        return memory_use(self.places.groups, sandboxes)
 
     def report(self) -> BackendReport:
         """See the contract. It makes a sandbox and runs a program in it."""

@@ -118,7 +118,7 @@ class NamespaceBackend(LayeredBackend):
 
     async def memory(self, sandboxes: Collection[str]) -> MemoryUse:
         """See `envgym.sandbox.MeteredBackend`."""
-        return memory_use(self._groups, sandboxes)
+        return memory_use(self.places.groups, sandboxes)
 
     def report(self) -> BackendReport:
         """See the contract. It makes a sandbox and runs a program in it."""

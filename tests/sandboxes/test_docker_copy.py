@@ -21,7 +21,7 @@ from envgym_sandboxes.docker_engine.agent import Cargo
 from envgym_sandboxes.docker_engine.client import OWNER
 from envgym_sandboxes.docker_engine.copying import DockerCopyBackend
 
-from envgym.errors import EnvgymError, SandboxDied
+from envgym.errors import EnvgymError, InfrastructureFailure, SandboxDied
 from envgym.task import World
 from envgym.testing.check_sandbox import check_sandbox
 
@@ -62,6 +62,23 @@ def containers(owner: int) -> list[str]:
 def test_docker_copy_backend_keeps_the_contract(make_copying, boxed):
     ran = asyncio.run(asyncio.wait_for(check_sandbox(make_copying, world=boxed), 380))
     assert "no_network" in ran
+
+
+@pytest.mark.slow
+def test_set_up_commands_that_meet_the_end_of_the_backend_leave_no_container(make_copying, boxed, run):
+    async def main():
+        for lead_s in (0.1, 0.4, 0.8):
+            backend = make_copying()
+            await (await backend.create(boxed)).close()
+            making = asyncio.ensure_future(backend.create(boxed.model_copy(update={"setup": ("sleep 10",)})))
+            await asyncio.sleep(lead_s)
+            began = time.monotonic()
+            await backend.close()
+            assert time.monotonic() - began < 9, "the command is not waited for"
+            with pytest.raises(InfrastructureFailure, match="this docker-copy backend is closed"):
+                await making
+
+    run(main())
 
 
 class Far:

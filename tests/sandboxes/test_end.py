@@ -12,7 +12,7 @@ import pytest
 from envgym_sandboxes.cgroups import controllers
 from envgym_sandboxes.holdings import descendants
 
-from envgym.errors import EnvgymError, SandboxDied
+from envgym.errors import EnvgymError, InfrastructureFailure, SandboxDied
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(60)]
 
@@ -130,6 +130,38 @@ def test_m_closing_leaves_no_process_mount_group_or_file(make, run, world, state
             assert backend.states.layers.known == {}, "the last reference removes them"
         assert traces(state) == ([], [], [])
         assert descendants(os.getpid()) <= before
+
+    run(main())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setup", [(), ("sleep 0.02",)])
+@pytest.mark.parametrize("kind", ["make", "make_landlock", "make_local"])
+def test_a_create_or_fork_that_meets_the_end_of_its_backend_says_so(request, run, world, state, kind, setup):
+    maker = request.getfixturevalue(kind)
+
+    async def main():
+        met = 0
+        for lead_ms in (0, 1, 2, 4, 8):
+            backend = maker()
+            sandbox = await backend.create(world)
+            await sandbox.write("f", b"x")
+            making = [
+                asyncio.ensure_future(backend.create(world.model_copy(update={"setup": setup}))),
+                asyncio.ensure_future(sandbox.fork()),
+            ]
+            await asyncio.sleep(lead_ms / 1000)
+            before = [one.done() for one in making]
+            await backend.close()
+            for one, was_there in zip(await asyncio.gather(*making, return_exceptions=True), before, strict=True):
+                if not was_there:
+                    met += 1
+                    assert isinstance(one, InfrastructureFailure), one
+            if not before[0]:
+                with pytest.raises(InfrastructureFailure, match=f"this {backend.name} backend is closed"):
+                    await making[0]
+        assert met, "one of them was on its way"
+        assert traces(state) == ([], [], [])
 
     run(main())
 
@@ -257,8 +289,6 @@ def test_a_request_that_arrives_with_a_cancellation_meets_no_living_command(make
 def test_without_descriptors_nothing_starts_and_nothing_is_left(make, run, world):
     import resource
 
-    from envgym.errors import InfrastructureFailure
-
     async def main():
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         async with make() as backend, await backend.create(world) as sandbox:
@@ -280,6 +310,6 @@ def test_without_descriptors_nothing_starts_and_nothing_is_left(make, run, world
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             async with await backend.create(world) as another:
                 assert (await another.exec("true")).ok
-        assert backend._groups == {}
+        assert backend.places.groups == {}
 
     run(main())

@@ -5,7 +5,7 @@ import contextlib
 import os
 from collections.abc import Mapping
 
-from envgym.errors import EnvgymError, InfrastructureFailure, SandboxUnavailable
+from envgym.errors import EnvgymError, SandboxUnavailable
 from envgym.sandbox import Sandbox, SandboxSnapshot
 from envgym.task import World
 from envgym_sandboxes.backend import LayeredBackend
@@ -54,8 +54,7 @@ class EngineBackend(LayeredBackend):
 
     async def _engine(self) -> Facts:
         """What the engine says of itself, asked once. Raises SandboxUnavailable."""
-        if self._closed:
-            raise InfrastructureFailure(f"this {self.name} backend is closed")
+        self._check_open()
         if self._facts is None:
             self._facts = asyncio.create_task(self._ask())
         try:

@@ -67,14 +67,18 @@ class Client:
         self._local = threading.local()
         self._made: list[Any] = []
         self._threads = ThreadPoolExecutor(most_at_once, thread_name_prefix="envgym-docker")
+        self._closed = False
         self._importing: dict[str, asyncio.Task[str]] = {}
 
     async def call(self, function: Callable[..., T], *given: Any) -> T:
-        """Run one of the methods below in a thread."""
+        """Run one of the methods below in a thread. Raises InfrastructureFailure after `close`."""
+        if self._closed:
+            raise InfrastructureFailure(f"{function.__name__}: the calls to the engine at {self.address} are over")
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *given)
 
     def close(self) -> None:
         """Let the threads end."""
+        self._closed = True
         self._threads.shutdown()
         while self._made:
             self._made.pop().close()

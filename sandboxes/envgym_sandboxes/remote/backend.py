@@ -5,11 +5,12 @@ isolates, bounds and refuses is what this one does.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import ssl
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -72,11 +73,24 @@ class RemoteBackend:
     def _connection(self) -> Connection:
         if self._address is None:
             raise ValueError("RemoteBackend: address is missing; give that of `envgym sandboxes serve`, HOST:PORT")
-        if self._closed:
-            raise InfrastructureFailure("this remote backend is closed")
+        self._check_open()
         if self._opened is None:
             self._opened = Connection(self._address, self._token, self._tls, self._patience_s)
         return self._opened
+
+    def _check_open(self, cause: Exception | None = None) -> None:
+        if self._closed:
+            raise InfrastructureFailure("this remote backend is closed") from cause
+
+    @contextlib.contextmanager
+    def _making(self) -> Iterator[None]:
+        """While a sandbox is made: what is met of this backend's end is said as that, and nothing comes of it."""
+        try:
+            yield
+        except EnvgymError as error:
+            self._check_open(error)
+            raise
+        self._check_open()
 
     # -- create and restore ------------------------------------------------------------------------------------
 
@@ -84,20 +98,22 @@ class RemoteBackend:
         """See the contract."""
         _check_trees(world)
         connection = self._connection()
-        link = await connection.link()
-        session = connection.session
-        trees = []
-        for tree in world.trees:
-            trees.append(tree.model_copy(update={"source": await self._sent(link, session, tree.source)}))
-        text = json.dumps(world.model_copy(update={"trees": tuple(trees)}).model_dump()).encode()
-        done, _said = await self._made(connection, "create", {}, text)
+        with self._making():
+            link = await connection.link()
+            session = connection.session
+            trees = []
+            for tree in world.trees:
+                trees.append(tree.model_copy(update={"source": await self._sent(link, session, tree.source)}))
+            text = json.dumps(world.model_copy(update={"trees": tuple(trees)}).model_dump()).encode()
+            done, _said = await self._made(connection, "create", {}, text)
         return RemoteSandbox(connection, str(done["sandbox"]), world)
 
     async def restore(self, snapshot: SandboxSnapshot) -> RemoteSandbox:
         """See the contract."""
         connection = self._connection()
         arguments = _named(snapshot)
-        done, said = await self._made(connection, "restore", arguments)
+        with self._making():
+            done, said = await self._made(connection, "restore", arguments)
         try:
             world = World.model_validate(json.loads(said))
         except (ValueError, RecursionError) as error:
@@ -120,11 +136,14 @@ class RemoteBackend:
         key = (session, source)
         if key not in self._trees:
             self._trees[key] = asyncio.create_task(self._send(link, source))
+        sending = self._trees[key]
         try:
-            return await asyncio.shield(self._trees[key])
+            return await asyncio.shield(sending)
         except BaseException:
-            if self._trees[key].done():
+            if sending.done():
                 self._trees.pop(key, None)
+            if sending.cancelled():
+                self._check_open()  # it was this backend's end, and not the caller's
             raise
 
     async def _send(self, link: Link, source: str) -> str:

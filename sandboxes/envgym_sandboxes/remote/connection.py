@@ -60,10 +60,14 @@ class Connection:
                 self._link = await self._connect()
             return self._link
 
-    async def resumed(self, session: str) -> Link:
-        """A link of that very session. Raises SandboxDied when it is over."""
+    def check_open(self) -> None:
+        """Raise SandboxDied when this client said goodbye: whatever was made meanwhile ended with the rest."""
         if self._closed:
             raise SandboxDied(f"the session at {self.address} is over: this client ended it")
+
+    async def resumed(self, session: str) -> Link:
+        """A link of that very session. Raises SandboxDied when it is over."""
+        self.check_open()
         if not self.may_resume(session):
             raise SandboxDied(f"the session at {self.address} is over: {self._lost}")
         link = await self.link()

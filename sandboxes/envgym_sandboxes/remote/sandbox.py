@@ -206,6 +206,7 @@ class RemoteSandbox:
         async with self._link() as link:
             undo = self._connection.undo("close", "sandbox", lambda done: done["sandbox"])
             done, _body = await link.ask("fork", {"sandbox": self.id}, undo=undo)
+        self._connection.check_open()
         return RemoteSandbox(self._connection, str(done["sandbox"]), self.world)
 
     async def digest(self) -> str:

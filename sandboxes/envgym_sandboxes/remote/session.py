@@ -32,6 +32,7 @@ __all__ = ["Session"]
 
 Answer = tuple[dict[str, Any], bytes]
 T = TypeVar("T")
+_ENDED = "this client's session has ended"
 _LOG = logging.getLogger("envgym.sandboxes")
 
 
@@ -55,6 +56,7 @@ class Session:
         self._pins: set[str] = set()
         self._ports = Ports()
         self.ended = False
+        self._calls: dict[asyncio.Task[Any], asyncio.Future[None]] = {}  # and when each is carried out
         self._closing: asyncio.Task[None] | None = None
 
     async def answer(self, call: Call) -> Answer:
@@ -62,8 +64,19 @@ class Session:
         work = getattr(self, f"do_{call.op}", None) or getattr(self._states, f"do_{call.op}", None)
         if work is None:
             raise ValueError(f"the server knows no call {call.op!r}; is it older than the client?")
-        answer: Answer = await work(call)
-        return answer
+        if call.op == "end":
+            return await self.do_end(call)
+        if self.ended:
+            raise InfrastructureFailure(_ENDED)
+        task = asyncio.current_task()
+        assert task is not None
+        over = self._calls[task] = asyncio.get_running_loop().create_future()
+        try:
+            answer: Answer = await work(call)
+            return answer
+        finally:
+            del self._calls[task]
+            over.set_result(None)
 
     # -- sandboxes ---------------------------------------------------------------------------------------------
 
@@ -90,6 +103,9 @@ class Session:
         finally:
             self._beginning -= 1
         self._sandboxes[sandbox.id] = sandbox
+        if self.ended:  # it was too far to turn back
+            await self._end(sandbox)
+            raise InfrastructureFailure(_ENDED)
         return {"sandbox": sandbox.id}, json.dumps(self._trees.named(sandbox.world).model_dump()).encode()
 
     def _sandbox(self, call: Call) -> Sandbox:
@@ -275,16 +291,24 @@ class Session:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        ends = map(self._end, list(self._sandboxes.values()))
-        for failed in await asyncio.gather(*ends, return_exceptions=True):
-            if failed is not None:
-                _LOG.warning("a sandbox of a client that left could not be closed: %s", failed)
+        await self._end_all()  # so their calls fail as those of dead sandboxes do
+        for task in self._calls:
+            task.cancel()
+        while self._calls:
+            await asyncio.wait(self._calls.values())
+        await self._end_all()  # what calls made that were too far to turn back
         await self._states.close()
         for digest in self._pins:
             self._trees.leave(digest)
         self._pins.clear()
         for folder in self._folders:
             await asyncio.to_thread(remove_tree, folder)
+
+    async def _end_all(self) -> None:
+        ends = map(self._end, list(self._sandboxes.values()))
+        for failed in await asyncio.gather(*ends, return_exceptions=True):
+            if failed is not None:
+                _LOG.warning("a sandbox of a client that left could not be closed: %s", failed)
 
 
 def _tally(sandbox: Sandbox) -> Tally:

@@ -12,7 +12,7 @@ from envgym_sandboxes.remote import RemoteBackend, SandboxServer, ServerBounds
 from envgym_sandboxes.remote.parcels import disk_root
 
 from envgym.errors import EnvgymError, InfrastructureFailure, SandboxDied, SandboxUnavailable, SnapshotGone
-from envgym.task import World
+from envgym.task import Tree, World
 from envgym.testing.fakes import FakeBackend
 
 pytestmark = pytest.mark.timeout(60)
@@ -83,7 +83,7 @@ def test_a_server_that_falls_silent_is_gone_after_a_while(served, run):
 
 CLIENT = """
 import asyncio, sys
-from envgym.task import World
+from envgym.task import Tree, World
 from envgym_sandboxes.remote import RemoteBackend
 
 async def main():
@@ -182,6 +182,66 @@ def test_goodbye_closes_everything_of_this_client_and_of_no_other(run, settle):
             for call in (sandboxes[0].exec("x"), sandboxes[0].fork(), sandboxes[0].snapshot(), sandboxes[0].diff()):
                 with pytest.raises(SandboxDied):
                     await call
+
+    run(main())
+
+
+@pytest.mark.parametrize("ready", ["while it closes", "when it has closed", "in spite of all"])
+def test_a_sandbox_that_is_ready_after_goodbye_is_closed_on_the_server(run, settle, ready):
+    async def main():
+        gate = asyncio.Event()
+        gate.set()
+
+        async def start(_world):
+            while not gate.is_set():
+                try:
+                    await gate.wait()
+                except asyncio.CancelledError:
+                    if ready != "in spite of all":
+                        raise
+
+        backend = FakeBackend(start=start)
+        async with local_server(backend) as server:
+            client = RemoteBackend(server.address, token=TOKEN)
+            sandbox = await client.create(World())
+            snapshot = await sandbox.snapshot()
+            gate.clear()
+            calls = (client.create(World()), client.restore(snapshot), sandbox.fork())
+            making = [asyncio.ensure_future(call) for call in calls]
+            await settle(lambda: backend.starting == 3)
+            closing = asyncio.ensure_future(client.close())
+            if ready == "while it closes":
+                gate.set()
+            elif ready == "in spite of all":
+                await asyncio.sleep(0.05)
+                gate.set()
+            await closing
+            assert not backend.open
+            assert not backend.held
+            made = await asyncio.gather(*making, return_exceptions=True)
+            assert [isinstance(one, InfrastructureFailure) for one in made] == [True] * 3, made
+            for one in made[:2]:
+                assert "this remote backend is closed" in str(one)
+
+    run(main())
+
+
+@pytest.mark.parametrize("lead_ms", [0, 0.5, 1, 2, 3, 5, 8])
+def test_a_client_that_closes_during_a_create_leaves_nothing_on_the_server(run, lead_ms, tmp_path):
+    (tmp_path / "f").write_text("x")
+
+    async def main():
+        backend = FakeBackend()
+        async with local_server(backend) as server:
+            for world in (World(), World(trees=(Tree(source=str(tmp_path), target="/work/t"),))):
+                client = RemoteBackend(server.address, token=TOKEN)
+                making = asyncio.ensure_future(client.create(world))
+                await asyncio.sleep(lead_ms / 1000)
+                before = making.done()
+                await client.close()
+                assert not backend.open
+                [made] = await asyncio.gather(making, return_exceptions=True)
+                assert before or isinstance(made, InfrastructureFailure), made
 
     run(main())
 
