@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from envgym.cli.options import key_values
+from envgym.errors import SandboxUnavailable
 from envgym.registry import make_backend
 from envgym_sandboxes.remote.handshake import make_token_file, read_token_file
 from envgym_sandboxes.remote.server import SandboxServer, ServerBounds
@@ -50,6 +51,11 @@ def serve(  # noqa: PLR0913  # each is an option of the command line
     token = read_token_file(token_file)
     made = make_backend(backend, **key_values(backend_option or [], "--backend-option"))
     server = SandboxServer(made, token, listen=listen, tls=tls, plain=plain, bounds=_bounds(bound or []))
+    if backend != "auto" and not (report := made.report()).works:  # "auto" has taken one that works
+        raise SandboxUnavailable(
+            f"{made.name} sandboxes cannot be served here: missing {'; '.join(report.missing)}; "
+            f"fix: {'; '.join(report.fix) or 'none known'}"
+        )
     asyncio.run(_until_told(server, f"{made.name} sandboxes, {'TLS' if tls else 'plain text'}"))
 
 

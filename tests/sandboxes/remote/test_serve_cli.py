@@ -50,6 +50,24 @@ def test_a_token_that_others_can_read_is_refused(tmp_path):
     assert "chmod 600" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "an address"),
+        (("--backend-option", "address=127.0.0.1:1", "--backend-option", "token=" + "t" * 32), "127.0.0.1:1"),
+    ],
+)
+def test_a_backend_that_does_not_work_is_not_served(tmp_path, options, said):
+    done = serve("--token-file", tmp_path / "token", "--backend", "remote", *options)
+    assert done.returncode == 1, done.stderr
+    assert "remote sandboxes cannot be served here: missing" in done.stderr
+    assert said in done.stderr
+    assert "envgym sandboxes serve" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == "", "no address was promised"
+
+
+@pytest.mark.slow
 def test_the_first_line_is_the_address_and_an_interrupt_is_an_orderly_end(serving, state):
     served = serving("--backend", "local", "--backend-option", f"root={state}")
     host, _colon, port = served.address.partition(":")
