@@ -9,6 +9,8 @@ __all__ = ["MOST_OUTPUT", "Limits", "Resources", "Sampling"]
 
 MOST_OUTPUT = 1 << 28
 """How much can be kept of one output, bytes."""
+_MOST_PIDS = (1 << 22) - 64  # as many as a kernel of 64 bits can have, less those of a sandbox's own
+_MOST_BYTES, _MOST_INODES = 1 << 50, 1 << 40  # more than there is anywhere, and every kernel takes it
 
 
 class Limits(BaseModel):
@@ -33,7 +35,10 @@ class Limits(BaseModel):
 class Resources(BaseModel):
     """What a sandbox may use. A backend that cannot enforce a bound it is given says so when created.
 
-    memory_bytes, pids, cpus: of all processes in it together; `cpus` None leaves the processor time unbounded.
+    Numbers are finite, and within what kernels take; nothing is converted: 1.5e9 is no number of bytes.
+
+    memory_bytes, pids, cpus: of all processes in it together; `cpus`, at least 0.01, counts processors; None leaves
+        the processor time unbounded.
     disk_bytes, inodes: of all that is written, files below a fork included; `inodes` counts files and directories.
     file_bytes: the largest single file, and the longest input of one command; None: as `disk_bytes`.
     output_bytes: kept of each output of one command; the rest is cut from its middle and counted.
@@ -45,19 +50,19 @@ class Resources(BaseModel):
         bound.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    memory_bytes: int = Field(default=1 << 30, ge=16 << 20)
-    pids: int = Field(default=256, ge=8)
-    cpus: float | None = Field(default=None, gt=0)
-    disk_bytes: int = Field(default=1 << 30, ge=1 << 20)
-    inodes: int = Field(default=1 << 18, ge=64)
-    file_bytes: int | None = Field(default=None, ge=1 << 16)
+    memory_bytes: int = Field(default=1 << 30, ge=16 << 20, le=_MOST_BYTES)
+    pids: int = Field(default=256, ge=8, le=_MOST_PIDS)
+    cpus: float | None = Field(default=None, ge=0.01, le=8192)
+    disk_bytes: int = Field(default=1 << 30, ge=1 << 20, le=_MOST_BYTES)
+    inodes: int = Field(default=1 << 18, ge=64, le=_MOST_INODES)
+    file_bytes: int | None = Field(default=None, ge=1 << 16, le=_MOST_BYTES)
     output_bytes: int = Field(default=1 << 20, ge=1 << 10, le=MOST_OUTPUT)
-    transfer_bytes: int = Field(default=1 << 30, ge=1 << 10)
+    transfer_bytes: int = Field(default=1 << 30, ge=1 << 10, le=_MOST_BYTES)
     command_s: float = Field(default=60.0, gt=0)
     command_cpu_s: float | None = Field(default=None, gt=0)
-    io_bytes_s: int | None = Field(default=None, ge=1 << 12)
+    io_bytes_s: int | None = Field(default=None, ge=1 << 12, le=_MOST_BYTES)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -7,12 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Self, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, field_validator, model_validator
 
+from envgym.arguments import checked_text, instance
 from envgym.egress import EgressRule
 from envgym.limits import Resources
+from envgym.world_rules import (
+    check_files,
+    check_modules,
+    check_path,
+    check_texts,
+    check_variables,
+    check_workdir,
+)
 
-__all__ = ["Task", "TaskSet", "Tree", "World", "evenly"]
+__all__ = ["Task", "TaskSet", "Tree", "World", "checked_world", "evenly"]
 
 T = TypeVar("T")
 
@@ -55,7 +64,7 @@ class World(_Frozen):
     setup: tuple[str, ...] = ()
     workdir: str = "/work"
     env: dict[str, str] = Field(default_factory=dict)
-    network: bool = False
+    network: StrictBool = False
     egress: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     resources: Resources = Resources()
@@ -68,6 +77,23 @@ class World(_Frozen):
         return egress
 
     @model_validator(mode="after")
+    def _possible(self) -> Self:
+        checked_text("World.image", self.image)
+        if not self.image:
+            raise ValueError("World.image is ''; it must be a name, an absolute path, or 'host'")
+        check_workdir(self.workdir, host=self.image == "host")
+        for tree in self.trees:
+            checked_text("World.trees source", tree.source)
+            check_path("World.trees target", tree.target)
+        check_files(
+            self.files, {tree.target: "World.trees" for tree in self.trees} | {self.workdir: "World.workdir"}
+        )
+        check_texts("World.setup", self.setup)
+        check_variables("World.env", self.env)
+        check_modules("World.preload", self.preload)
+        return self
+
+    @model_validator(mode="after")
     def _one_network(self) -> Self:
         if self.network and self.egress:
             raise ValueError(
@@ -75,6 +101,13 @@ class World(_Frozen):
                 "leave network False for the rules to count, or egress empty"
             )
         return self
+
+
+def checked_world(world: object) -> World:
+    """A world, as it is. `model_copy` checks nothing, so this does. Raises TypeError, ValueError."""
+    given = instance("world", world, World)
+    World.model_validate(dict(given) | {"resources": dict(given.resources)})
+    return given
 
 
 class Task(_Frozen):

@@ -16,7 +16,7 @@ from envgym import arguments
 from envgym.arguments import AnyPath
 from envgym.errors import InfrastructureFailure, SandboxDied, SnapshotGone
 from envgym.sandbox import BackendReport, ExecResult, ProcessStatus, SandboxSnapshot
-from envgym.task import World
+from envgym.task import World, checked_world
 
 __all__ = ["FakeBackend", "FakeSandbox"]
 
@@ -206,7 +206,7 @@ class FakeBackend:
 
     async def create(self, world: World) -> FakeSandbox:
         """See the contract."""
-        files = arguments.instance("world", world, World).files
+        files = checked_world(world).files
         return await self.begin(world, {path: text.encode() for path, text in files.items()})
 
     def hold(self, sandbox: FakeSandbox) -> SandboxSnapshot:

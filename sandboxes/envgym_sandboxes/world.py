@@ -5,16 +5,14 @@ everybody may read; everything else (homes, /run, /var, /tmp, other people's dat
 """
 
 import os
-import posixpath
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from envgym.arguments import instance
-from envgym.egress import EgressRule
 from envgym.limits import Resources
-from envgym.task import Tree, World
+from envgym.task import Tree, World, checked_world
+from envgym.world_rules import check_files
 from envgym_sandboxes.images.store import Image, default_store
 from envgym_sandboxes.way_out import proxy_env
 
@@ -25,6 +23,7 @@ __all__ = [
 
 Step = dict[str, Any]
 HOME = "/home/agent"
+SCRATCH = ("/tmp", "/var/tmp")
 ALIAS_TOP = "/mnt"
 IMAGE_PYTHON = ["python3", "-s"]
 """What stands in for the warm interpreter in images: without the user's own packages, which agents write."""
@@ -68,21 +67,14 @@ def default_env(world: World, first: list[str]) -> dict[str, str]:
 
 def check_world(world: World, backend: str, *, way_out: bool) -> None:
     """Raise ValueError for what no sandbox of a backend could be made of. way_out: whether it keeps rules."""
-    instance("world", world, World)
-    for rule in world.egress:
-        EgressRule.parse(rule)
+    checked_world(world)
     if world.egress and (world.network or not way_out):
         other = "World.network, which is all of it" if world.network else f"the {backend} backend, which keeps none"
         raise ValueError(f"World.egress has rules for the network, {world.egress}, and cannot go with {other}")
-    for what, path in [("workdir", world.workdir), *(("files", path) for path in world.files)]:
-        _check_path(what, path)
+    check_files(world.files, dict.fromkeys((HOME, *SCRATCH), "every world"))
     for tree in world.trees:
-        _check_path("trees target", tree.target)
         if not os.path.isdir(tree.source):
             raise ValueError(f"World.trees: source {tree.source!r} is not a directory of this host")
-    for name, value in world.env.items():
-        if not name or "=" in name or "\0" in name + value:
-            raise ValueError(f"World.env: {name!r} cannot be the name of a variable, or its value holds a NUL")
 
 
 def refuse_bounds(resources: Resources, backend: str, **unasked: object) -> None:
@@ -93,11 +85,6 @@ def refuse_bounds(resources: Resources, backend: str, **unasked: object) -> None
                 f"Resources.{name} is {given}; the {backend} backend cannot bound it here: leave it at {value}, "
                 "or use a backend that can (`envgym doctor` says which)"
             )
-
-
-def _check_path(what: str, path: str) -> None:
-    if not path.startswith("/") or "\0" in path or posixpath.normpath(path) != path:
-        raise ValueError(f"World.{what}: {path!r} must be an absolute path without '.', '..' or doubled slashes")
 
 
 def image_of(world: World, given: Mapping[str, str]) -> Image:
@@ -143,7 +130,7 @@ def host_steps(binds: list[str], network: bool) -> list[Step]:
     for path in (f"/{name}" for name in _PROGRAMS):
         if os.path.islink(path):  # /bin -> usr/bin
             steps.append({"do": "link", "path": path, "target": os.readlink(path)})
-    for path in ("/tmp", "/var/tmp"):
+    for path in SCRATCH:
         steps.append({"do": "directory", "path": path, "mode": 0o1777, "own": False})
     steps.append({"do": "tree", "source": "/etc", "path": "/etc", "own": False, "public": True, "skip": _SECRET})
     texts = {"/etc/passwd": _PASSWD, "/etc/group": _GROUP, "/etc/hostname": "envgym\n"}
@@ -158,7 +145,7 @@ def host_steps(binds: list[str], network: bool) -> list[Step]:
 def rootfs_steps() -> list[Step]:
     """What any root file system needs to be one of ours."""
     steps: list[Step] = [{"do": "directory", "path": path, "own": False} for path in ("/proc", "/dev")]
-    for path in ("/tmp", "/var/tmp"):
+    for path in SCRATCH:
         steps.append({"do": "directory", "path": path, "mode": 0o1777, "own": False})
     return [*steps, {"do": "directory", "path": HOME}]
 

@@ -1,6 +1,9 @@
 import pytest
 from envgym_sandboxes.cgroups import controllers
 
+from envgym.limits import Resources
+from envgym.task import World
+
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(60)]
 
 HOG = "import sys; block = bytearray(); [block.extend(bytes(1 << 24)) for _ in range(64)]; print('survived')"
@@ -83,5 +86,25 @@ def test_commands_tell_their_use(make, run, world):
             assert result.peak_bytes > 50_000_000
             assert result.cpu_s is not None
             assert 0 < result.cpu_s <= result.wall_s * 2
+
+    run(main())
+
+
+WIDEST = {"memory_bytes": 1 << 50, "pids": (1 << 22) - 64, "disk_bytes": 1 << 50, "command_s": 1e300}
+NARROWEST = {"memory_bytes": 16 << 20, "pids": 8, "disk_bytes": 1 << 20, "file_bytes": 1 << 16}
+
+
+@pytest.mark.parametrize("bounds", [WIDEST, NARROWEST], ids=["widest", "narrowest"])
+def test_whatever_bounds_are_allowed_the_kernel_takes_and_a_command_can_keep(make, make_landlock, run, bounds):
+    cpus = {"cpus": 8192.0 if bounds is WIDEST else 0.01} if "cpu" in controllers() else {}
+    world = World(resources=Resources(**bounds, **cpus))
+
+    async def main():
+        for made in (make, make_landlock):
+            async with made() as backend, await backend.create(world) as sandbox:
+                assert (await sandbox.exec("echo a | cat")).stdout == b"a\n"
+                assert (await sandbox.exec(["echo", "b"])).stdout == b"b\n"
+                await sandbox.write("file", b"c")
+                assert await sandbox.read("file") == b"c"
 
     run(main())

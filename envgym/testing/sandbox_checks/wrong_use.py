@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from envgym.sandbox import Sandbox, SandboxBackend
-from envgym.task import World
+from envgym.task import Tree, World
 from envgym.testing.sandbox_checks.common import Check
 
 __all__ = ["BOUNDS", "CHECKS", "COMMANDS", "FILES", "PORTS", "refused"]
@@ -136,6 +136,39 @@ async def _no_snapshot_no_world(backend: SandboxBackend, world: World) -> None:
         await refused(sandbox, wrong)
 
 
+_WORLDS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("World.setup", {"setup": ("a\0",)}),
+    ("World.env", {"env": {"A": "\0"}}),
+    ("World.workdir", {"workdir": "relative"}),
+    *(("World.workdir", {"workdir": taken}) for taken in ("/usr", "/proc", "/etc/x")),
+    ("World.files", {"files": {"/work/a": "", "/work/a/b": ""}}),
+    ("World.files", {"files": {"/tmp": ""}}),
+    ("World.trees", {"trees": (Tree(source="/nonexistent", target="/work/t"),)}),
+    ("network", {"network": "yes"}),
+    ("World.preload", {"preload": ("no module",)}),
+)
+_RESOURCES: tuple[tuple[str, Any], ...] = (
+    *(("cpus", wrong) for wrong in (0.0001, 1e9, math.inf)),
+    ("pids", 1 << 40),
+    ("memory_bytes", 1.5e9),
+    ("command_s", math.inf),
+)
+
+
+async def _impossible_worlds(backend: SandboxBackend, world: World) -> None:
+    own = world.resources
+    bounds = [(name, {"resources": own.model_copy(update={name: value})}) for name, value in _RESOURCES]
+    for name, update in (*_WORLDS, *bounds):
+        wrong = world.model_copy(update=update)  # which checks nothing
+        met: Exception | None = None
+        try:
+            await backend.create(wrong)
+        except Exception as error:
+            met = error
+        assert isinstance(met, ValueError), f"a world with {update} is refused with ValueError, not {met!r}"
+        assert name in str(met), f"a refusal of {update} names the field: {met}"
+
+
 async def _errors_of_files_name_them(backend: SandboxBackend, world: World) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         here, there = Path(scratch, "here"), f"{world.workdir}/given.txt"
@@ -165,4 +198,10 @@ async def _errors_of_files_name_them(backend: SandboxBackend, world: World) -> N
                 assert repr(path) in str(met), f"{what}: the error says which file: {met}"
 
 
-CHECKS: tuple[Check, ...] = (_wrong_arguments, _paths_are_paths, _no_snapshot_no_world, _errors_of_files_name_them)
+CHECKS: tuple[Check, ...] = (
+    _wrong_arguments,
+    _paths_are_paths,
+    _no_snapshot_no_world,
+    _impossible_worlds,
+    _errors_of_files_name_them,
+)

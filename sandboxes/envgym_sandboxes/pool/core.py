@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from envgym.arguments import instance
 from envgym.errors import (
     DeadlineExceeded,
     EnvgymError,
@@ -22,7 +21,7 @@ from envgym.errors import (
     SnapshotGone,
 )
 from envgym.sandbox import Sandbox, SandboxSnapshot
-from envgym.task import World
+from envgym.task import World, checked_world
 from envgym_sandboxes.home_loop import HomeLoop
 from envgym_sandboxes.pool.ask import Ask, Turn, creating
 from envgym_sandboxes.pool.bounds import PoolBounds
@@ -74,7 +73,7 @@ class Core:
     async def create(self, share: str, world: World) -> PoolSandbox:
         """A fresh sandbox: a warm one that lives, or a new one."""
         self.check_open()
-        ask = creating(instance("world", world, World), share)
+        ask = creating(checked_world(world), share)
         self.warm.asked(ask)
         if not self.queue.waiting(share) and (warm := await self.warm.take(ask)) is not None:
             return warm

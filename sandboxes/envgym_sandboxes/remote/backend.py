@@ -18,7 +18,7 @@ from typing import Any, Self
 from envgym.arguments import instance
 from envgym.errors import EnvgymError, InfrastructureFailure
 from envgym.sandbox import BackendReport, MemoryUse, SandboxSnapshot
-from envgym.task import World
+from envgym.task import World, checked_world
 from envgym_sandboxes.remote.address import Address, is_loopback
 from envgym_sandboxes.remote.connection import Connection
 from envgym_sandboxes.remote.handshake import check_token, read_token_file
@@ -281,6 +281,6 @@ def _named(snapshot: SandboxSnapshot) -> dict[str, Any]:
 
 
 def _check_trees(world: World) -> None:
-    for tree in instance("world", world, World).trees:
+    for tree in checked_world(world).trees:
         if not os.path.isdir(tree.source):
             raise ValueError(f"World.trees: source {tree.source!r} is not a directory of this host")
