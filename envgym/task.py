@@ -55,7 +55,8 @@ class World(_Frozen):
         the suffix itself), "192.0.2.1:80", "[2001:db8::1]:80". A name counts only with public addresses; others
         must be listed themselves. () is none.
     preload: Python modules that a backend may import once into a warm interpreter, used by
-        ``exec([WARM_PYTHON, ...])``; they must be ones the agent cannot influence.
+        ``exec([WARM_PYTHON, ...])``; they must be ones the agent cannot influence. Worlds on the host have one, for
+        which what cannot be imported by this process's interpreter is a ValueError; images have none.
     """
 
     image: str = "host"

@@ -60,11 +60,12 @@ class LayeredBackend:
         images: Mapping[str, str] | None = None,
         snapshots: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._root = Path(root) if root is not None else state.default_root(executable=not self.confined)
+        own = state.default_root(executable=not self.confined)
+        self._root = own if root is None else state.checked_directory("root", root)
         self._images = dict(images or {})
         self._numbers = itertools.count(1)
-        store = Store(Path(snapshots) if snapshots is not None else default_place())
-        self.states = States(self, self._prepare, store)
+        kept = default_place() if snapshots is None else state.checked_directory("snapshots", snapshots)
+        self.states = States(self, self._prepare, Store(kept))
         self._sandboxes: dict[str, LayeredSandbox] = {}
         self._setups: dict[str, Started] = {}
         self._processes = Processes(self._root, self.describe, confined=self.confined, grouped=self.grouped)
@@ -261,7 +262,7 @@ class LayeredBackend:
         return await self._launch(sandbox, await self.states.bases.get(frozen), frozen)
 
     async def _launch(self, sandbox: str, base: Base, frozen: Frozen) -> Started:
-        zygote = await self._zygote(frozen.world.preload)
+        zygote = await self._zygote(_preload(frozen.world))
         upper = self.new_layer_name()
         try:
             ours, theirs = socket.socketpair()
@@ -292,7 +293,7 @@ class LayeredBackend:
         self, sandbox: str, base: Base, frozen: Frozen, *, upper: str, spec: dict[str, Any], stream: socket.socket
     ) -> "asyncio.Future[int]":
         """Let an init begin above a new writable layer, with its end of a stream; the future of its end."""
-        zygote = await self._zygote(frozen.world.preload)
+        zygote = await self._zygote(_preload(frozen.world))
         fresh = await self.fill_upper(base, frozen, upper)
         groups = self.places.groups.get(sandbox)
         spec["cgroups"] = [str(path) for path in groups.paths] if groups else []
@@ -393,6 +394,11 @@ class LayeredBackend:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         await self.close()
+
+
+def _preload(world: World) -> tuple[str, ...]:
+    """What is imported before a sandbox begins: in an image another interpreter runs, which is not kept warm."""
+    return world.preload if world.image == "host" else ()
 
 
 def heard(future: "asyncio.Future[Any]") -> None:

@@ -5,6 +5,7 @@ backend's matter.
 """
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -52,7 +53,7 @@ class Processes:
         return self._state
 
     async def zygote(self, preload: tuple[str, ...]) -> ZygoteClient:
-        """The zygote that has `preload` imported. Raises SandboxUnavailable."""
+        """The zygote that has imported `preload`. Raises SandboxUnavailable; ValueError when one cannot be."""
         preload = tuple(sorted(set(preload)))
         task = self._zygotes.get(preload)
         if task is None:
@@ -91,6 +92,11 @@ class Processes:
                 await zygote.ready
         except (OSError, InfrastructureFailure, TimeoutError) as error:
             zygote.close()
+            if isinstance(error, OSError) and error.errno == errno.ENOPKG:
+                raise ValueError(
+                    f"World.preload: {error.strerror}. It is imported by {sys.executable}, not in the world: "
+                    "install it there, or leave it out, since only the first import's time is saved"
+                ) from None
             name, _settings, advice = self._describe()
             told = self.state.log.read_text(errors="replace")[-1000:]
             raise SandboxUnavailable(f"the {name} backend cannot run here: {error}. {advice()} {told}") from error

@@ -14,9 +14,19 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from envgym.arguments import checked_path
 from envgym_sandboxes.removal import remove_tree
 
-__all__ = ["StateDirectory", "default_root", "is_dead", "new_name", "reap", "reap_groups", "runs_programs"]
+__all__ = [
+    "StateDirectory",
+    "checked_directory",
+    "default_root",
+    "is_dead",
+    "new_name",
+    "reap",
+    "reap_groups",
+    "runs_programs",
+]
 
 _COUNT = itertools.count()
 _PATIENCE_S = 2.0
@@ -34,6 +44,17 @@ def default_root(*, executable: bool = False) -> Path:
     writable = [place for place in (*places, Path("/tmp")) if os.access(place, os.W_OK)] or [Path("/tmp")]
     fitting = [place for place in writable if not executable or runs_programs(place)]
     return (fitting or writable)[0] / f"envgym-{os.getuid()}"
+
+
+def checked_directory(option: str, given: object) -> Path:
+    """A directory that an option names, which is there or can be made. Raises TypeError, ValueError."""
+    found = Path(checked_path(option, given))
+    there = found
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise ValueError(f"{option} is {str(found)!r}; it must be a directory, and {str(there)!r} is none")
+    return found
 
 
 def runs_programs(place: Path) -> bool:

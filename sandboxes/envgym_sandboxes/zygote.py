@@ -6,6 +6,7 @@ for preloaded modules are forks of it. It trusts its owner, sees no byte that a 
 `jobs`, which run in a forked child, and knows nothing of commands.
 """
 
+import errno
 import gc
 import importlib
 import json
@@ -163,12 +164,14 @@ class Zygote:
         syscalls.die_with_parent()
         control = socket.socket(fileno=fds[0])
         child = Zygote(control, self.settings, self.owner, self.furnished)
+        module = ""
         try:
             for module in head["preload"]:
                 importlib.import_module(module)
             child.say({"id": 0, "result": sorted(sys.modules)})
-        except Exception as error:
-            child.say({"id": 0, "error": f"preload: {type(error).__name__}: {error}", "errno": 0})
+        except BaseException as error:  # a module may end its process
+            wrong = f"{module!r} cannot be imported: {type(error).__name__}: {error}"
+            child.say({"id": 0, "error": wrong, "errno": errno.ENOPKG})
             os._exit(1)
         _serve(child)
 

@@ -169,6 +169,20 @@ async def _impossible_worlds(backend: SandboxBackend, world: World) -> None:
         assert name in str(met), f"a refusal of {update} names the field: {met}"
 
 
+async def _preload_of_nothing(backend: SandboxBackend, world: World) -> None:
+    wanted = world.model_copy(update={"preload": ("envgym_no_such_module",)})
+    try:
+        sandbox = await backend.create(wanted)
+    except ValueError as error:
+        said = str(error)
+        assert "World.preload" in said, f"what cannot be imported is refused by field: {said}"
+        assert "envgym_no_such_module" in said, f"what cannot be imported is refused by name: {said}"
+        return
+    async with sandbox:  # without a warm interpreter nothing is imported before it is used
+        result = await sandbox.exec("echo runs")
+        assert result.stdout == b"runs\n", f"a world whose modules nobody imports works: {result}"
+
+
 async def _errors_of_files_name_them(backend: SandboxBackend, world: World) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         here, there = Path(scratch, "here"), f"{world.workdir}/given.txt"
@@ -203,5 +217,6 @@ CHECKS: tuple[Check, ...] = (
     _paths_are_paths,
     _no_snapshot_no_world,
     _impossible_worlds,
+    _preload_of_nothing,
     _errors_of_files_name_them,
 )
