@@ -3,6 +3,9 @@
 import hashlib
 import json
 import shlex
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.metadata import distribution
 
@@ -394,3 +397,37 @@ def test_check_names_file_line_field_and_value_of_what_is_no_task_in_one_line(en
 def test_reap_says_what_it_removed(envgym):
     removed = json.loads(envgym("reap", "--json").out)
     assert set(removed) == set(names("sandboxes"))
+
+
+OWNER = """
+import asyncio, os, signal, sys
+from envgym import World, make_backend
+
+async def main():
+    async with make_backend("local", root=sys.argv[1]) as backend, await backend.create(World()) as sandbox:
+        await sandbox.exec("echo here > f")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_reap_looks_where_it_is_told(envgym, tmp_path):
+    """What a killed owner left under a root of its own."""
+    roots = [tmp_path / "one", tmp_path / "two"]
+    for root in roots:
+        command = [sys.executable, "-c", OWNER, str(root)]
+        killed = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert len(list(root.iterdir())) == 1
+    assert str(tmp_path) not in envgym("reap").out, "the default place is another one"
+    told = ("reap", "--json", "--root", str(roots[0]), "--root", str(roots[1]))
+    removed = json.loads(envgym(*told).out)
+    assert {"local", "landlock", "namespace"} <= set(removed)
+    assert not {"pool", "remote"} & set(removed), "these have no root"
+    lines = [line for lines in removed.values() for line in lines]
+    for root in roots:
+        assert sum(f"directory {root}/" in line for line in lines) == 1
+        assert list(root.iterdir()) == []
+    assert not any(json.loads(envgym(*told).out).values()), "and then there is nothing"

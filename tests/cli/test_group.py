@@ -61,6 +61,8 @@ def test_a_misspelt_command_gets_the_nearest_one(envgym):
         (("show", "no-such-file"), "no-such-file"),
         (("new", "Bad_Name"), "kebab-case"),
         (("reap", "--backend", "namespac"), "did you mean 'namespace'?"),
+        (("reap", "--root", "no-such-place"), "--root no-such-place: there is no such directory"),
+        (("reap", "--backend", "remote", "--root", "."), "backend 'remote' keeps nothing in a directory"),
     ],
 )
 def test_a_wrong_argument_gets_one_line_that_says_what_and_the_bound(envgym, arguments, said):
