@@ -14,6 +14,7 @@ from typing import Literal, Protocol, Self, runtime_checkable
 from pydantic import BaseModel, ConfigDict
 
 from envgym.arguments import AnyPath
+from envgym.backend_report import BackendReport
 from envgym.egress import EgressRecord
 from envgym.task import World
 
@@ -324,18 +325,6 @@ class Sandbox(Shell, Protocol):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
-
-
-class BackendReport(BaseModel):
-    """What `envgym doctor` says of a backend: whether it works here, how strong it is, and what would fix it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    backend: str
-    works: bool
-    isolates: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    fix: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

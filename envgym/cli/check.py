@@ -19,14 +19,14 @@ from envgym.registry import find, hint, make, make_backend, names, spec
 from envgym.task import Task, TaskSet
 from envgym.task_file import check_promises, read_header
 from envgym.testing import check_env, check_tasks
-from envgym.testing.check_sandbox import check_sandbox
+from envgym.testing.check_sandbox import CHECKS, check_sandbox
 
 __all__ = ["check_command"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a kit found: the sentences that are kept, those that no drive reached, and the one that is broken."""
+    """What a kit found: the sentences that are kept, those not reached or refused, and the broken one."""
 
     name: str
     kind: str
@@ -55,7 +55,8 @@ def check_command(
         if kind == "environment":
             found = asyncio.run(_environment(name, spec(name).tasks(**task_options), task, turns, sandbox, options))
         elif kind == "sandbox backend":
-            found = Finding(name, kind, kept=tuple(asyncio.run(check_sandbox(find("sandboxes", name)))))
+            kept = asyncio.run(check_sandbox(find("sandboxes", name)))
+            found = Finding(name, kind, kept=tuple(kept), unreached=tuple(sorted(set(CHECKS) - set(kept))))
         else:
             found = _task_file(name)
     except AssertionError as error:

@@ -78,7 +78,9 @@ class LocalBackend(LayeredBackend):
                 "files: the host's are readable and writable as this user; only the world's own are copies",
                 "network: the host's",
                 "processes: the host's are visible, and can be signalled as this user",
-                "memory: RLIMIT_DATA per process; disk: RLIMIT_FSIZE per file; pids: not bounded",
+                "memory: RLIMIT_DATA per process, not of all together",
+                "disk: RLIMIT_FSIZE per file, not of all together",
+                "pids: not bounded",
                 "cpus, io_bytes_s, inodes: refused",
             )
             + (() if works else ("/proc: needed to find a sandbox's processes",)),

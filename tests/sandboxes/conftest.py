@@ -3,7 +3,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,14 @@ from envgym_sandboxes.namespace import NamespaceBackend
 from envgym.errors import SandboxUnavailable
 from envgym.limits import Resources
 from envgym.task import World
+from envgym.testing.check_sandbox import CHECKS
 
+_IN_GROUPS = {
+    "memory": {"memory_bytes", "out_of_memory", "peak_bytes_of_a_string", "memory"},
+    "cpu": {"cpus"},
+    "io": {"io_bytes_s"},
+}
+"""The checks of `check_sandbox` that need control groups, of which kind. Where there are none, reports say so."""
 RESOURCES = Resources(output_bytes=4096, command_s=20.0, pids=64, memory_bytes=256 << 20, disk_bytes=64 << 20)
 
 
@@ -53,12 +60,12 @@ def kept(tmp_path: Path) -> Path:
 def make(state: Path, kept: Path) -> Callable[[], NamespaceBackend]:
     if namespaces_fail():
         pytest.skip(namespaces_fail())
-    return lambda: NamespaceBackend(root=state, snapshots=kept)
+    return partial(NamespaceBackend, root=state, snapshots=kept)
 
 
 @pytest.fixture
 def make_local(state: Path, kept: Path) -> Callable[[], LocalBackend]:
-    return lambda: LocalBackend(root=state, snapshots=kept)
+    return partial(LocalBackend, root=state, snapshots=kept)
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +81,25 @@ def base_image() -> Image:
 def make_landlock(state: Path, kept: Path) -> Callable[[], LandlockBackend]:
     if landlock.absence():
         pytest.skip(landlock.absence())
-    return lambda: LandlockBackend(root=state, snapshots=kept)
+    return partial(LandlockBackend, root=state, snapshots=kept)
+
+
+@pytest.fixture
+def all_but() -> Callable[..., set[str]]:
+    """What a backend must keep: every check but those that are named, and those that nothing here can keep."""
+    impossible = set().union(*(names for kind, names in _IN_GROUPS.items() if kind not in controllers()))
+
+    def those(*names: str) -> set[str]:
+        assert set(names) <= set(CHECKS), "an exception names a check"
+        return set(CHECKS) - impossible - set(names)
+
+    return those
+
+
+@pytest.fixture
+def traces(state: Path) -> Callable[[], list[str]]:
+    """What owners have in the state directory of the test's own."""
+    return lambda: os.listdir(state)
 
 
 @pytest.fixture
@@ -85,7 +110,7 @@ def world() -> World:
 @pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
     """Run a coroutine; a backend under test may not take for ever."""
-    return lambda main: asyncio.run(asyncio.wait_for(main, 60))
+    return lambda main: asyncio.run(asyncio.wait_for(main, 110))
 
 
 @pytest.fixture(autouse=True)

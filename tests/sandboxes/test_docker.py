@@ -25,7 +25,7 @@ from envgym_sandboxes.namespace import HOST_UID
 from envgym.errors import InfrastructureFailure, SandboxDied, SandboxUnavailable
 from envgym.task import Tree, World
 from envgym.testing.check_interpreter import check_interpreter
-from envgym.testing.check_sandbox import check_sandbox
+from envgym.testing.check_sandbox import CHECKS, check_sandbox
 
 pytestmark = [pytest.mark.timeout(120)]
 
@@ -61,9 +61,9 @@ def containers(owner: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_docker_backend_keeps_the_contract(make_docker, boxed):
-    ran = asyncio.run(asyncio.wait_for(check_sandbox(make_docker, world=boxed), 110))
-    assert "no_network" in ran
+def test_docker_backend_keeps_the_contract(make_docker, boxed, traces):
+    kept = check_sandbox(make_docker, world=boxed, must=CHECKS, traces=traces)
+    asyncio.run(asyncio.wait_for(kept, 110))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 from envgym.errors import SnapshotGone, StoreCorrupt
 from envgym.sandbox import SandboxBackend, SandboxSnapshot
 from envgym.task import Tree, World
-from envgym.testing.sandbox_checks.common import raises
+from envgym.testing.sandbox_checks.common import Refused, raises
 
 __all__ = ["outlives"]
 
@@ -20,8 +20,7 @@ async def outlives(make: Callable[[], SandboxBackend], world: World) -> None:
         with _tree(scratch) as source:
             tree = Tree(source=source, target=f"{world.workdir}/tree")
             snapshot = await _taken(make, world.model_copy(update={"trees": (*world.trees, tree)}))
-        if snapshot is not None:  # the tree is gone by now
-            await _restored(make, snapshot, Path(scratch, "exported"))
+        await _restored(make, snapshot, Path(scratch, "exported"))  # the tree is gone by now
 
 
 @contextmanager
@@ -31,16 +30,16 @@ def _tree(scratch: str) -> Iterator[str]:
         yield source
 
 
-async def _taken(make: Callable[[], SandboxBackend], world: World) -> SandboxSnapshot | None:
-    """A durable snapshot of a backend that is closed by now; None where there are none."""
+async def _taken(make: Callable[[], SandboxBackend], world: World) -> SandboxSnapshot:
+    """A durable snapshot of a backend that is closed by now. Raises Refused where there are none."""
     async with make() as backend, await backend.create(world) as sandbox:
         await sandbox.exec("echo kept > f; mkdir -p d; ln f d/g; rm given.txt; cd d; v=kept")
         try:
             snapshot = await sandbox.snapshot(durable=True)
-        except ValueError:
+        except ValueError as error:
             assert (await sandbox.exec("echo $v")).stdout == b"kept\n", "refusing changes nothing"
             assert await backend.snapshots() == [], "a backend without durable snapshots has none"
-            return None
+            raise Refused(str(error)) from error
         assert snapshot.durable, "a durable snapshot says so"
         assert snapshot.id in [one.id for one in await backend.snapshots()], "it is listed"
         await sandbox.exec("echo later > ../f")

@@ -1,27 +1,15 @@
-"""Limits: each bound of `Resources` holds, or the world that asks for it is refused by name."""
+"""Limits of what is written and carried: each bound holds, or the world that asks for it is refused by name."""
 
 import errno
 import tempfile
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
 
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import World
-from envgym.testing.sandbox_checks.common import Check, raises
+from envgym.testing.sandbox_checks.common import Check, bounded, not_kept, raises
 
 __all__ = ["CHECKS"]
-
-
-async def _bounded(backend: SandboxBackend, world: World, **bounds: Any) -> Sandbox | None:
-    """A sandbox with these bounds; None when the backend refuses them, which names one of them."""
-    bounded = world.model_copy(update={"resources": world.resources.model_copy(update=bounds)})
-    try:
-        return await backend.create(bounded)
-    except ValueError as error:
-        refusal = str(error)
-    assert any(name in refusal for name in bounds), f"a refusal names the bound that cannot be kept: {refusal}"
-    return None
 
 
 async def _output_of_one_call(backend: SandboxBackend, world: World) -> None:
@@ -58,11 +46,9 @@ def _size(tree: Path) -> int:
 
 
 async def _transfer_bytes(backend: SandboxBackend, world: World) -> None:
-    bounded = await _bounded(backend, world, transfer_bytes=100_000)
-    assert bounded is not None, "a bound of transfers is kept by every backend"
     with tempfile.TemporaryDirectory() as scratch:
         _plant(Path(scratch, "tree"))
-        async with bounded as sandbox:
+        async with await bounded(backend, world, transfer_bytes=100_000) as sandbox:
             await sandbox.write("just", bytes(100_000))
             assert len(await sandbox.read("just")) == 100_000, "the bound itself is allowed"
             await _too_large(sandbox.write("more", bytes(100_001)), "write")
@@ -78,10 +64,7 @@ async def _transfer_bytes(backend: SandboxBackend, world: World) -> None:
 
 
 async def _file_bytes(backend: SandboxBackend, world: World) -> None:
-    bounded = await _bounded(backend, world, file_bytes=100_000)
-    if bounded is None:
-        return
-    async with bounded as sandbox:
+    async with await bounded(backend, world, file_bytes=100_000) as sandbox:
         for command in ("head -c 200000 /dev/zero > big", ["sh", "-c", "head -c 200000 /dev/zero > big"]):
             result = await sandbox.exec(command)
             assert not result.ok, f"no file grows beyond file_bytes: {result}"
@@ -93,11 +76,8 @@ async def _file_bytes(backend: SandboxBackend, world: World) -> None:
 
 
 async def _inodes(backend: SandboxBackend, world: World) -> None:
-    bounded = await _bounded(backend, world, inodes=200)
-    if bounded is None:
-        return
     many = "i=0; while [ $i -lt 400 ]; do true > $0/f$i || break; i=$((i+1)); done; echo $i"
-    async with bounded as sandbox:
+    async with await bounded(backend, world, inodes=200) as sandbox:
         result = await sandbox.exec(["sh", "-c", f"mkdir d; {many}", "d"])
         made = int(result.stdout.split()[-1])
         assert 150 <= made <= 200, f"about 200 files can be made, not {made}: {result}"
@@ -108,36 +88,29 @@ async def _inodes(backend: SandboxBackend, world: World) -> None:
             assert made < 190, f"the files below a fork count, so that {made} more are too many: {result}"
 
 
-_BURN = "while :; do :; done"
+_FILL = "i=0; while [ $i -lt $1 ]; do head -c 1048576 /dev/urandom > $0$i || exit 1; i=$((i+1)); done; echo all"
 
 
-async def _processor_time(backend: SandboxBackend, world: World) -> None:
-    async with await backend.create(world) as sandbox:
-        for command in ("true", ["true"]):
-            result = await sandbox.exec(command)
-            assert result.cpu_s is None or 0 <= result.cpu_s < 1, f"processor time is of this command: {result}"
-            assert result.peak_bytes is None or result.peak_bytes > 0, f"memory is in bytes: {result}"
-            assert not result.out_of_cpu, f"without a budget nothing is used up: {result}"
-    bounded = await _bounded(backend, world, command_cpu_s=0.4)
-    if bounded is None:
-        return
-    async with bounded as sandbox:
-        for command in (_BURN, ["sh", "-c", f"setsid sh -c '{_BURN}' & sleep 97"]):
-            await sandbox.exec("kept=yes")
-            result = await sandbox.exec(command)
-            said = (result.timed_out, result.out_of_cpu, result.exit_code)
-            assert said == (True, True, None), f"a command ends when its processor time is used up: {result}"
-            result = await sandbox.exec('echo "$kept"')
-            assert result.stdout == b"yes\n", f"the shell goes on from its last state: {result}"
-        result = await sandbox.exec("sleep 0.6")
-        assert result.ok, f"a command that waits uses none: {result}"
+async def _filled(sandbox: Sandbox, name: str, megabytes: int) -> bool:
+    """Whether so many files of 1 MiB each could be written."""
+    result = await sandbox.exec(["sh", "-c", _FILL, name, str(megabytes)])
+    return result.ok and result.stdout == b"all\n"
 
 
-async def _device_bandwidth(backend: SandboxBackend, world: World) -> None:
-    bounded = await _bounded(backend, world, io_bytes_s=64 << 20)
-    if bounded is not None:
-        async with bounded as sandbox:
-            assert (await sandbox.exec("true")).ok, "a sandbox with bounded devices works"
+async def _disk_bytes(backend: SandboxBackend, world: World) -> None:
+    async with await bounded(backend, world, disk_bytes=8 << 20) as sandbox:
+        if await _filled(sandbox, "a", 16):
+            raise not_kept(backend, "disk_bytes", "16 files of 1 MiB are more than 8 MiB of disk")
+        await sandbox.exec(["sh", "-c", "rm -f a*"])
+        assert await _filled(sandbox, "b", 3), "what is within the bound can be written, once there is room again"
+        async with await sandbox.fork() as fork:
+            assert not await _filled(fork, "c", 7), "what lies below a fork counts"
+
+
+async def _io_bytes_s(backend: SandboxBackend, world: World) -> None:
+    """Only that it is taken: what a sandbox writes may lie in memory, and nothing inside tells."""
+    async with await bounded(backend, world, io_bytes_s=64 << 20) as sandbox:
+        assert (await sandbox.exec("true")).ok, "a sandbox with bounded devices works"
 
 
 CHECKS: tuple[Check, ...] = (
@@ -145,6 +118,6 @@ CHECKS: tuple[Check, ...] = (
     _transfer_bytes,
     _file_bytes,
     _inodes,
-    _processor_time,
-    _device_bandwidth,
+    _disk_bytes,
+    _io_bytes_s,
 )

@@ -5,7 +5,7 @@ import asyncio
 from envgym.errors import SandboxDied
 from envgym.sandbox import WARM_PYTHON, Sandbox, SandboxBackend
 from envgym.task import World
-from envgym.testing.sandbox_checks.common import SLACK_S, Check, raises
+from envgym.testing.sandbox_checks.common import SLACK_S, Check, Refused, raises
 
 __all__ = ["CHECKS"]
 
@@ -31,14 +31,14 @@ while True:
 
 
 async def _serve(sandbox: Sandbox) -> int:
-    """Start the server inside; its port, or 0 where nothing can listen. Then nothing can be forwarded either."""
+    """Start the server inside; its port. Raises Refused where nothing can listen; then nothing is forwarded."""
     process = await sandbox.start([WARM_PYTHON, "-c", _SERVER])
     said = b""
     while not said.endswith(b"\n"):
         status = await sandbox.poll(process, wait_s=SLACK_S)
         if status.stderr == b"no loopback\n":
             await raises(ValueError, _enter(sandbox, 80), "forwarding where nothing can listen")
-            return 0
+            raise Refused("nothing can listen inside, so that nothing is forwarded")
         assert status.running, f"a server inside goes on: {status}"
         said += status.stdout
     return int(said)
@@ -68,8 +68,6 @@ async def _talk(address: tuple[str, int], sent: bytes, *, end: bool = True) -> b
 async def _forwards(backend: SandboxBackend, world: World) -> None:
     async with await backend.create(world) as sandbox:
         port = await _serve(sandbox)
-        if not port:
-            return
         async with sandbox.forward(port) as address:
             assert address[0] == "127.0.0.1", f"a forward listens on the host's loopback only: {address}"
             large = bytes(range(256)) * 8192
@@ -94,8 +92,7 @@ async def _forwards(backend: SandboxBackend, world: World) -> None:
 
 async def _forwards_and_states(backend: SandboxBackend, world: World) -> None:
     async with await backend.create(world) as sandbox:
-        if not await _serve(sandbox):
-            return
+        await _serve(sandbox)
     async with await backend.create(world) as sandbox:
         await sandbox.exec("echo one > f")
         before = await sandbox.digest()
@@ -121,11 +118,12 @@ async def _forwards_and_states(backend: SandboxBackend, world: World) -> None:
 
 
 async def _forwards_end(backend: SandboxBackend, world: World) -> None:
-    sandbox = await backend.create(world)
+    async with await backend.create(world) as sandbox:
+        await _ended_forward(sandbox)
+
+
+async def _ended_forward(sandbox: Sandbox) -> None:
     port = await _serve(sandbox)
-    if not port:
-        await sandbox.close()
-        return
     async with sandbox.forward(port) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"e1")
@@ -160,6 +158,8 @@ async def _say_hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 
 
 async def _egress(backend: SandboxBackend, world: World) -> None:
+    async with await backend.create(world) as closed:
+        assert await closed.egress_log() == (), "without rules there is nothing to decide"
     try:
         World(network=True, egress=("192.0.2.1",))
     except ValueError:
@@ -170,8 +170,8 @@ async def _egress(backend: SandboxBackend, world: World) -> None:
         port = server.sockets[0].getsockname()[1]
         try:
             sandbox = await backend.create(world.model_copy(update={"egress": (f"127.0.0.1:{port}",)}))
-        except ValueError:
-            return  # it keeps no rules, and says so
+        except ValueError as error:
+            raise Refused(str(error)) from error  # it keeps no rules, and says so
         async with sandbox:
             urls = (f"http://127.0.0.1:{port}/", "http://192.0.2.1/", f"http://localhost.example:{port}/")
             result = await sandbox.exec([WARM_PYTHON, "-c", _FETCH, *urls])
@@ -186,8 +186,6 @@ async def _egress(backend: SandboxBackend, world: World) -> None:
             log = await sandbox.egress_log()
             assert [record.allowed for record in log] == [True, False, False], f"each decision is kept: {log}"
             assert log[0].received_bytes > 5, f"with what went through: {log}"
-    async with await backend.create(world) as closed:
-        assert await closed.egress_log() == (), "without rules there is nothing to decide"
 
 
 CHECKS: tuple[Check, ...] = (

@@ -3,7 +3,7 @@
 from envgym.errors import SnapshotGone
 from envgym.sandbox import SandboxBackend
 from envgym.task import World
-from envgym.testing.sandbox_checks.common import Check, raises
+from envgym.testing.sandbox_checks.common import Check, Refused, raises
 
 __all__ = ["CHECKS"]
 
@@ -113,7 +113,7 @@ async def _attributes(backend: SandboxBackend, world: World) -> None:
         await sandbox.write("marked", b"")
         plain = await sandbox.digest()
         if not (await sandbox.exec(["python3", "-c", _SET])).ok:
-            return  # no interpreter, or a file system without attributes
+            raise Refused("no python3 inside, or files there have no extended attributes")
         assert await sandbox.digest() != plain, "other attributes, other digest"
         snapshot = await sandbox.snapshot()
         async with await backend.restore(snapshot) as again:

@@ -1,6 +1,9 @@
 """Walls: what no sandbox that claims to isolate lets through."""
 
 import socket
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 
 from envgym.sandbox import SandboxBackend
 from envgym.task import World
@@ -58,7 +61,72 @@ async def _no_machine(backend: SandboxBackend, world: World) -> None:
             assert not result.ok, f"no device is made, not even one that does no harm: {node} {result}"
 
 
+_SECRET = b"of the host"
+_THERE = ("read", "dir/read", "up/read", "proc/read")
+_LINKS = "ln -s $0/read read; ln -s $0 dir; ln -s ../../../../../../..$0 up; ln -s /proc/self/root$0 proc"
+
+
+def _plant(host: Path, here: Path) -> dict[str, bytes]:
+    """Files of the host that only walls keep from being read and written, and some to send."""
+    (here / "tree").mkdir(parents=True)
+    (here / "tree/new").write_bytes(b"put")
+    host.parent.chmod(0o755)
+    for directory in (host, host / "deep"):
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o777)
+    for name in ("read", "deep/read"):
+        (host / name).write_bytes(_SECRET)
+        (host / name).chmod(0o666)
+    return _found(host)
+
+
+def _found(host: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() if path.is_file() else b"" for path in host.rglob("*")}
+
+
+async def _host_paths(backend: SandboxBackend, world: World) -> None:
+    """What is named from inside, by whatever way, is never a file of the host."""
+    with tempfile.TemporaryDirectory() as scratch:
+        host, here = Path(scratch, "host"), Path(scratch, "here")
+        before = _plant(host, here)
+        ways = [str(host), "../" * 24 + str(host)[1:], f"/proc/1/root{host}", f"/proc/self/root{host}"]
+        async with await backend.create(world) as sandbox:
+            await sandbox.exec(["sh", "-c", _LINKS, str(host)])
+            for path in (*_THERE, *(f"{way}/read" for way in ways)):
+                with suppress(OSError):
+                    content = await sandbox.read(path)
+                    raise AssertionError(f"a file of the host is not read: {path!r} gave {content!r}")
+                with suppress(OSError):
+                    await sandbox.get(path, str(here / "got"))
+                    assert (here / "got").is_symlink(), f"nor fetched, by {path!r}"
+            for way in (*ways, "dir", "up", "proc"):
+                for name in ("read", "new"):
+                    with suppress(OSError):
+                        await sandbox.write(f"{way}/{name}", b"written")
+                    with suppress(OSError):
+                        await sandbox.put(str(here / "tree/new"), f"{way}/{name}")
+                with suppress(OSError):
+                    await sandbox.put(str(here / "tree"), f"{way}/deep")
+            assert _found(host) == before, f"no file of the host is made or changed: {_found(host)}"
+
+
+async def _outside_the_target(backend: SandboxBackend, world: World) -> None:
+    """What is fetched stays below the target, also when links of an earlier transfer lie there."""
+    with tempfile.TemporaryDirectory() as scratch:
+        host, target = Path(scratch, "host"), Path(scratch, "target")
+        before = _plant(host, Path(scratch, "here"))
+        async with await backend.create(world) as sandbox:
+            await sandbox.exec(["sh", "-c", "mkdir t; ln -s $0 t/dir; ln -s $0/read t/read", str(host)])
+            await sandbox.get("t", str(target))
+            await sandbox.exec("rm t/*; mkdir t/dir; echo in > t/read; echo in > t/dir/read; echo in > t/dir/new")
+            with suppress(OSError):
+                await sandbox.get("t", str(target))
+            assert _found(host) == before, f"get writes nothing outside its target: {_found(host)}"
+
+
 CHECKS: tuple[Check, ...] = (
+    _host_paths,
+    _outside_the_target,
     _no_network,
     _no_privileges,
     _no_machine,
