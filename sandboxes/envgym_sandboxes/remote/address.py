@@ -16,7 +16,9 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read "127.0.0.1:8000", "host.name:8000" or "[::1]:8000". Raises ValueError."""
+        """Read "127.0.0.1:8000", "host.name:8000" or "[::1]:8000". Raises ValueError, TypeError."""
+        if not isinstance(text, str):
+            raise TypeError(f"an address is {text!r}; it must be a str, HOST:PORT, such as '127.0.0.1:8000'")
         host, colon, port = text.rpartition(":")
         if not colon or not host or not port.isdecimal() or int(port) > 65535 or (":" in host) != (host[0] == "["):
             raise ValueError(f"{text!r} is no address; give HOST:PORT, such as 127.0.0.1:8000 or [::1]:8000")

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import json
 import os
-import ssl
 import threading
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from envgym_sandboxes.remote.handshake import check_token, read_token_file
 from envgym_sandboxes.remote.link import Link
 from envgym_sandboxes.remote.parcels import disk_root, receive_file, send_file
 from envgym_sandboxes.remote.sandbox import RemoteSandbox
+from envgym_sandboxes.remote.tls import client_tls
 from envgym_sandboxes.remote.trees import digest_tree, tree_pieces
 from envgym_sandboxes.state import reap
 
@@ -38,7 +38,8 @@ class RemoteBackend:
     tls_ca: a file with the certificate, or that of the authority, by which the server is known; without it the
     connection is plain text, which must be asked for (plain=True) where it leaves this machine.
     patience_s: seconds until a server that says nothing counts as gone, while connecting and afterwards.
-    Raises ValueError for what could never work; that there is no server is found out when one is needed.
+    Raises TypeError, ValueError, OSError for what could never work. That there is no server, or one that knows
+    another token, is found out when one is needed: SandboxUnavailable.
     """
 
     name = "remote"
@@ -53,6 +54,8 @@ class RemoteBackend:
         plain: bool = False,
         patience_s: float = 20.0,
     ) -> None:
+        if address is not None:
+            Address.parse(address)
         if address is not None and (token is None) == (token_file is None):
             raise ValueError("RemoteBackend: give token or token_file, and not both")
         if address is not None and tls_ca is None and not plain and not is_loopback(Address.parse(address).host):
@@ -63,8 +66,11 @@ class RemoteBackend:
         if patience_s <= 0:
             raise ValueError(f"patience_s is {patience_s}; it must be positive")
         self._address, self._patience_s = address, patience_s
-        self._token = check_token(token) if token else read_token_file(token_file) if token_file else ""
-        self._tls = ssl.create_default_context(cafile=os.fspath(tls_ca)) if tls_ca is not None else None
+        self._token = read_token_file(token_file) if token_file else ""
+        if token is not None:
+            self._token = check_token(token)
+        self._token_place = f"the token in {os.fspath(token_file)}" if token_file else "what was given as token="
+        self._tls = client_tls(tls_ca) if tls_ca is not None else None
         self._opened: Connection | None = None
         self._closed = False
         self._trees: dict[tuple[str, str], asyncio.Task[str]] = {}
@@ -75,8 +81,11 @@ class RemoteBackend:
             raise ValueError("RemoteBackend: address is missing; give that of `envgym sandboxes serve`, HOST:PORT")
         self._check_open()
         if self._opened is None:
-            self._opened = Connection(self._address, self._token, self._tls, self._patience_s)
+            self._opened = self._connect(self._address)
         return self._opened
+
+    def _connect(self, address: str) -> Connection:
+        return Connection(address, self._token, self._tls, self._patience_s, token_place=self._token_place)
 
     def _check_open(self, cause: Exception | None = None) -> None:
         if self._closed:
@@ -195,7 +204,7 @@ class RemoteBackend:
         await asyncio.to_thread(os.stat, path)  # what is not there is said before anything is sent
         link = await connection.link()
         undo = connection.undo("release", "snapshot", lambda done: done["snapshot"]["id"])
-        async with link.call("import", {}, undo=undo) as call:
+        async with link.call("import", {"name": os.fspath(path)}, undo=undo) as call:
             await send_file(call, Path(path))
             await call.end_input()
             done, _body = await call.result
@@ -230,7 +239,7 @@ class RemoteBackend:
 
     async def _asked(self) -> BackendReport:
         assert self._address is not None
-        connection = Connection(self._address, self._token, self._tls, self._patience_s)
+        connection = self._connect(self._address)
         try:
             done, _body = await (await connection.link()).ask("report", {})
             inner = BackendReport.model_validate(done["report"])
@@ -239,7 +248,7 @@ class RemoteBackend:
                 backend=self.name,
                 works=False,
                 missing=(str(error),),
-                fix=(f"run `envgym sandboxes serve` so that it listens on {self._address}",),
+                fix=(f"let `envgym sandboxes serve` listen on {self._address}, with the token that is here",),
             )
         finally:
             await connection.close()

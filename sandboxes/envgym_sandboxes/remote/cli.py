@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import os
 import signal
-import ssl
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -17,8 +15,9 @@ from envgym.errors import SandboxUnavailable
 from envgym.registry import make_backend
 from envgym_sandboxes.remote.handshake import make_token_file, read_token_file
 from envgym_sandboxes.remote.server import SandboxServer, ServerBounds
+from envgym_sandboxes.remote.tls import server_tls
 
-__all__ = ["sandboxes_command", "server_tls"]
+__all__ = ["sandboxes_command"]
 
 sandboxes_command = typer.Typer(
     add_completion=False, rich_markup_mode=None, help="Serve this host's sandboxes to other hosts."
@@ -69,17 +68,6 @@ def _bounds(texts: list[str]) -> ServerBounds:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"--bound {name}={value}: it must be a number")
     return ServerBounds(**given)
-
-
-def server_tls(certificate: str | os.PathLike[str], key: str | os.PathLike[str]) -> tuple[ssl.SSLContext, bytes]:
-    """What `SandboxServer` takes as `tls`, of two PEM files. Raises OSError, ssl.SSLError, ValueError."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_cert_chain(certificate, key)
-    text = Path(certificate).read_text("ascii")
-    end = "-----END CERTIFICATE-----"
-    first = text[text.index("-----BEGIN CERTIFICATE-----") : text.index(end) + len(end)]
-    return context, ssl.PEM_cert_to_DER_cert(first)
 
 
 async def _until_told(server: SandboxServer, what: str) -> None:

@@ -15,7 +15,7 @@ from envgym.sandbox import SandboxSnapshot
 from envgym_sandboxes import protocol
 from envgym_sandboxes.home_loop import HomeLock
 from envgym_sandboxes.remote.address import Address
-from envgym_sandboxes.remote.handshake import as_client
+from envgym_sandboxes.remote.handshake import Refused, WrongToken, as_client
 from envgym_sandboxes.remote.link import Link, LinkLost, keep_alive
 
 if TYPE_CHECKING:
@@ -27,16 +27,25 @@ _PINGS = 5  # lost in a row, and the server is gone
 
 
 class Connection:
-    """One server, seen from one client.
+    """One server, seen from one client. token_place: where the token came from, for messages.
 
     session: the server's name for what it keeps for this client, "" before there is one. inner: its backend's name.
     grace_s: how long it keeps that when the link is lost.
     """
 
-    def __init__(self, address: str, token: str, tls: ssl.SSLContext | None, patience_s: float) -> None:
+    def __init__(
+        self,
+        address: str,
+        token: str,
+        tls: ssl.SSLContext | None,
+        patience_s: float,
+        *,
+        token_place: str = "the token",
+    ) -> None:
         self.address = address
         self._where = Address.parse(address)
         self._token, self._tls, self._patience_s = token, tls, patience_s
+        self._token_place = token_place
         self._link: Link | None = None
         self._gate = HomeLock("this remote backend")
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -93,10 +102,14 @@ class Connection:
                     writer.transport.abort()
                     raise
         except (OSError, EOFError, protocol.ProtocolError) as error:
+            silent = f"no answer within {self._patience_s:g} s" if isinstance(error, TimeoutError) else ""
             raise SandboxUnavailable(
-                f"no sandbox server at {self.address}: {error or type(error).__name__}; "
-                "is `envgym sandboxes serve` running there, and does it listen on that address?"
+                f"no sandbox server at {self.address}: {silent or str(error) or type(error).__name__}; "
+                "is `envgym sandboxes serve` running there, and does it listen on that address"
+                f"{'' if self._tls else ', without TLS (else give tls_ca=)'}?"
             ) from error
+        except Refused as error:
+            raise SandboxUnavailable(f"the server at {self.address}: {error}; {self._advice(error)}") from error
         link = Link(reader, writer, on_end=self._over)
         link.watch(self._patience_s / _PINGS, _PINGS)
         self.inner, self.grace_s = str(told.get("backend")), float(told.get("grace_s", 0))
@@ -106,6 +119,17 @@ class Connection:
             self.sandboxes.clear()
             self.session = str(told.get("session"))
         return link
+
+    def _advice(self, error: Refused) -> str:
+        if isinstance(error, WrongToken):
+            between = ", or somebody stands between" if self._tls else ""
+            return (
+                f"{self._token_place} is not its token{between}: copy the file that it was given as --token-file "
+                "(`envgym sandboxes serve`)"
+            )
+        if self._tls is None:
+            return "is it `envgym sandboxes serve` of the same version, without TLS (else give tls_ca=)?"
+        return "is it `envgym sandboxes serve` of the same version?"
 
     def _wants(self) -> dict[str, Any]:
         return {"session": self.session} if self.session and self.grace_s else {}

@@ -16,38 +16,52 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from envgym.errors import SandboxUnavailable
 from envgym_sandboxes import protocol
 
-__all__ = ["VERSION", "Refused", "as_client", "as_server", "check_token", "make_token_file", "read_token_file"]
+__all__ = [
+    "VERSION", "Refused", "WrongToken", "as_client", "as_server", "check_token", "make_token_file",
+    "read_token_file",
+]  # fmt: skip
 
 VERSION = 1
 _NONCE = 32
-_SHORTEST_TOKEN = 32
+_SHORTEST_TOKEN, _MOST_TOKEN = 32, 4096
 _MAX_FRAME = 4096
 
 
-class Refused(SandboxUnavailable):
-    """The other side does not know the token, or does not speak this protocol."""
+class Refused(Exception):
+    """The other side does not know the token, or does not speak this protocol. No user meets it as it is."""
 
 
-def check_token(token: str) -> str:
-    """The token, if it cannot be guessed. Raises ValueError."""
+class WrongToken(Refused):
+    """The server knows another token."""
+
+
+def check_token(token: str, what: str = "the token") -> str:
+    """The token, if it cannot be guessed; what: its name in messages. Raises ValueError, TypeError."""
+    if not isinstance(token, str):
+        raise TypeError(f"{what} is of type {type(token).__name__}; it must be a str")
     if len(token) < _SHORTEST_TOKEN:
         raise ValueError(
-            f"the token has {len(token)} characters; it must have at least {_SHORTEST_TOKEN}: "
+            f"{what} has {len(token)} characters; it must have at least {_SHORTEST_TOKEN}: "
             "`envgym sandboxes serve --token-file FILE` makes one where FILE is not there"
         )
     return token
 
 
 def read_token_file(path: str | os.PathLike[str]) -> str:
-    """The token in a file that only its owner may read. Raises OSError, ValueError."""
-    with open(path, encoding="ascii") as file:
+    """The token in a file that only its owner may read. Raises OSError, ValueError, both with the file's name."""
+    with open(path, "rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         if mode & 0o077:
             raise ValueError(f"{path} has mode {mode:o}: others can read the token; fix: chmod 600 {path}")
-        return check_token(file.read().strip())
+        content = file.read(_MOST_TOKEN + 1)
+    if len(content) > _MOST_TOKEN or not content.isascii():
+        raise ValueError(
+            f"{path} is no token file, which holds one line of ASCII: give the one that the server has, or let "
+            "`envgym sandboxes serve --token-file FILE` make one where FILE is not there"
+        )
+    return check_token(content.decode("ascii").strip(), f"the token in {path}")
 
 
 def make_token_file(path: str | os.PathLike[str]) -> None:
@@ -109,6 +123,7 @@ async def as_server(
 ) -> None:
     """The server's side. `welcome` turns what the client wants into what it is told. Raises Refused, OSError.
 
+    Why `welcome` refuses a client, which has proved itself by then, it is told.
     certificate: the server's own in DER, b"" without TLS.
     """
     ours = os.urandom(_NONCE)
@@ -120,7 +135,13 @@ async def as_server(
         raise Refused("a client does not know the token")
     proof = _proof(token, "server", nonces, certificate)
     wanted = head.get("wants")
-    writer.write(protocol.encode({"proof": proof, **welcome(wanted if isinstance(wanted, dict) else {})}))
+    try:
+        told = welcome(wanted if isinstance(wanted, dict) else {})
+    except Refused as error:
+        writer.write(protocol.encode({"proof": proof, "refused": str(error)}))
+        await writer.drain()
+        raise
+    writer.write(protocol.encode({"proof": proof, **told}))
     await writer.drain()
 
 
@@ -138,7 +159,7 @@ async def as_client(
     decoder = _decoder()
     head = await _receive(reader, decoder)
     if head.get("envgym-sandboxes") != VERSION:
-        raise Refused(f"the server speaks version {head.get('envgym-sandboxes')!r}, this client {VERSION}")
+        raise Refused(f"it speaks version {head.get('envgym-sandboxes')!r}, this client {VERSION}")
     nonces = (_nonce(head), os.urandom(_NONCE))
     proof = _proof(token, "client", nonces, certificate)
     writer.write(protocol.encode({"nonce": nonces[1].hex(), "proof": proof, "wants": wants}))
@@ -146,7 +167,9 @@ async def as_client(
     try:
         head = await _receive(reader, decoder)
     except Refused:
-        raise Refused("the server hung up after the client's proof: it has another token") from None
+        raise WrongToken("it has another token, since it hung up after this side's proof") from None
     if not _agrees(head, _proof(token, "server", nonces, certificate)):
-        raise Refused("the server does not know the token")
+        raise Refused("it does not know the token: it is not the server that was meant")
+    if "refused" in head:
+        raise Refused(str(head["refused"]))
     return head

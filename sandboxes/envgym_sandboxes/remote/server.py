@@ -6,6 +6,7 @@ newest. What a session does is not its matter.
 """
 
 import asyncio
+import errno
 import logging
 import secrets
 import socket
@@ -202,7 +203,7 @@ class SandboxServer:
         wanted = wants.get("session")
         resumed = isinstance(wanted, str) and wanted in self._clients
         if not resumed and len(self._clients) >= self._bounds.connections:
-            raise Refused(f"{self._bounds.connections} clients are connected, which is the bound")
+            raise Refused(f"{self._bounds.connections} clients are connected, which is its bound")
         told["session"] = wanted if resumed else secrets.token_hex(16)
         grace_s = self._bounds.grace_s
         return {"session": told["session"], "resumed": resumed, "backend": self._backend.name, "grace_s": grace_s}
@@ -260,17 +261,21 @@ class SandboxServer:
 
 
 def _listening(address: Address) -> socket.socket:
-    """A bound socket. Raises OSError."""
-    info = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    """A bound socket. Raises OSError, with the address in the place of a file."""
+    try:
+        info = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen there: {error.strerror}", str(address)) from None
     sock = socket.socket(info[0], info[1])
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(info[4])
         sock.listen(1024)
         sock.setblocking(False)
-    except BaseException:
+    except OSError as error:
         sock.close()
-        raise
+        advice = "; listen on another port, or on 0 for any free one" if error.errno == errno.EADDRINUSE else ""
+        raise OSError(error.errno, f"cannot listen there: {error.strerror}{advice}", str(address)) from None
     return sock
 
 

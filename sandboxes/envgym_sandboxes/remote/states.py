@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from envgym.errors import EnvgymError, SnapshotGone
+from envgym.errors import EnvgymError, SandboxUnavailable, SnapshotGone, StoreCorrupt
 from envgym.sandbox import Sandbox, SandboxBackend, SandboxSnapshot
 from envgym_sandboxes.remote.link import Call
 from envgym_sandboxes.remote.parcels import receive_file, send_file
@@ -90,6 +90,9 @@ class States:
         try:
             await receive_file(call.pieces(), path)
             snapshot = await self._backend.import_snapshot(str(path))
+        except (StoreCorrupt, SandboxUnavailable) as error:  # the client knows the file by a name of its own
+            name = str(call.arguments.get("name", "the file"))
+            raise type(error)(str(error).replace(str(path), name)) from None
         finally:
             await asyncio.to_thread(remove_tree, path)
         self._known[snapshot.id] = snapshot

@@ -9,8 +9,8 @@ import pytest
 from envgym_sandboxes import protocol
 from envgym_sandboxes.remote import RemoteBackend, SandboxServer, ServerBounds
 from envgym_sandboxes.remote.address import Address, is_loopback
-from envgym_sandboxes.remote.cli import server_tls
 from envgym_sandboxes.remote.handshake import make_token_file, read_token_file
+from envgym_sandboxes.remote.tls import server_tls
 
 from envgym.errors import EnvgymError, SandboxUnavailable
 from envgym.task import World
@@ -154,6 +154,37 @@ def test_strangers_who_say_nothing_hold_few_connections_for_a_short_time(run):
     run(main())
 
 
+def test_a_wrong_token_is_said_with_its_file_and_what_to_do(run, tmp_path):
+    path = tmp_path / "token"
+    make_token_file(path)
+
+    async def main():
+        async with SandboxServer(FakeBackend(), TOKEN) as server:
+            for options, place in (({"token_file": path}, str(path)), ({"token": OTHER}, "token=")):
+                async with RemoteBackend(server.address, **options) as client:
+                    with pytest.raises(SandboxUnavailable, match="copy the file") as met:
+                        await client.create(World())
+                assert type(met.value) is SandboxUnavailable
+                assert place in str(met.value)
+                assert server.address in str(met.value)
+                assert place in (await asyncio.to_thread(client.report)).missing[0]
+
+    run(main())
+
+
+def test_a_client_without_tls_is_told_that_its_server_may_have_it(run, tmp_path):
+    async def main():
+        tls, bounds = server_tls(*certificate(tmp_path, "ours")), ServerBounds(handshake_s=0.5)
+        async with SandboxServer(FakeBackend(), TOKEN, tls=tls, bounds=bounds) as server:
+            for patience_s, said in ((5, "hung up"), (0.2, "no answer within 0.2 s")):
+                client = RemoteBackend(server.address, token=TOKEN, patience_s=patience_s)
+                with pytest.raises(SandboxUnavailable, match=f"{said}.*give tls_ca="):
+                    await client.create(World())
+                await client.close()
+
+    run(main())
+
+
 def test_the_number_of_clients_is_bounded_and_a_place_is_free_again(run):
     async def main():
         bounds = ServerBounds(connections=1)
@@ -161,7 +192,7 @@ def test_the_number_of_clients_is_bounded_and_a_place_is_free_again(run):
             async with RemoteBackend(server.address, token=TOKEN) as first:
                 await first.create(World())
                 async with RemoteBackend(server.address, token=TOKEN) as second:
-                    with pytest.raises(SandboxUnavailable):
+                    with pytest.raises(SandboxUnavailable, match="1 clients are connected, which is its bound"):
                         await second.create(World())
             async with RemoteBackend(server.address, token=TOKEN) as third:
                 await third.create(World())
@@ -255,6 +286,67 @@ def test_a_token_that_can_be_guessed_or_read_by_others_is_refused(tmp_path):
     path.chmod(0o644)
     with pytest.raises(ValueError, match="chmod 600"):
         RemoteBackend("127.0.0.1:1", token_file=path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "has 0 characters"),
+        (b"short", "has 5 characters"),
+        (b"\xff\xfe" * 40, "no token file"),
+        (b"x" * 100_000, "no token file"),
+    ],
+)
+def test_a_file_that_holds_no_token_is_named(tmp_path, content, said):
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(ValueError, match=said) as met:
+        RemoteBackend("127.0.0.1:1", token_file=path)
+    assert str(path) in str(met.value)
+
+
+def test_a_file_that_holds_no_certificate_is_named(tmp_path):
+    text, absent = tmp_path / "text.py", tmp_path / "absent.pem"
+    text.write_text("import ssl\n")
+    ours, theirs = certificate(tmp_path, "ours"), certificate(tmp_path, "theirs")
+    with pytest.raises(ValueError, match="holds no certificate") as met:
+        RemoteBackend("127.0.0.1:1", token=TOKEN, tls_ca=text)
+    assert str(text) in str(met.value)
+    with pytest.raises(FileNotFoundError) as met:
+        RemoteBackend("127.0.0.1:1", token=TOKEN, tls_ca=absent)
+    assert met.value.filename == str(absent)
+    for pair in ((text, ours[1]), (ours[0], text), (ours[0], theirs[1])):
+        with pytest.raises(ValueError, match="are not a certificate") as met:
+            server_tls(*pair)
+        assert all(repr(str(path)) in str(met.value) for path in pair)
+    for pair in ((absent, ours[1]), (ours[0], absent)):
+        with pytest.raises(FileNotFoundError) as met:
+            server_tls(*pair)
+        assert met.value.filename == str(absent)
+
+
+def test_an_address_or_a_token_that_is_no_text_is_said_to_be_none():
+    for wrong in (7000, None, b"127.0.0.1:1"):
+        with pytest.raises(TypeError, match="HOST:PORT"):
+            SandboxServer(FakeBackend(), TOKEN, listen=wrong)
+    with pytest.raises(TypeError, match="7000"):
+        RemoteBackend(7000, token=TOKEN)
+    with pytest.raises(TypeError, match="token"):
+        RemoteBackend("127.0.0.1:1", token=b"t" * 32)
+
+
+def test_where_it_cannot_be_listened_is_said(run):
+    async def main():
+        async with SandboxServer(FakeBackend(), TOKEN) as server:
+            with pytest.raises(OSError, match="in use; listen on another port") as met:
+                await SandboxServer(FakeBackend(), TOKEN, listen=server.address).__aenter__()
+            assert met.value.filename == server.address
+        with pytest.raises(OSError, match="cannot listen there") as met:
+            await SandboxServer(FakeBackend(), TOKEN, listen="nowhere.invalid:1", plain=True).__aenter__()
+        assert met.value.filename == "nowhere.invalid:1"
+
+    run(main())
 
 
 def test_without_an_address_it_says_what_is_missing(run):

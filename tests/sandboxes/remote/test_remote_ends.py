@@ -11,7 +11,14 @@ from envgym_sandboxes.holdings import descendants
 from envgym_sandboxes.remote import RemoteBackend, SandboxServer, ServerBounds
 from envgym_sandboxes.remote.parcels import disk_root
 
-from envgym.errors import EnvgymError, InfrastructureFailure, SandboxDied, SandboxUnavailable, SnapshotGone
+from envgym.errors import (
+    EnvgymError,
+    InfrastructureFailure,
+    SandboxDied,
+    SandboxUnavailable,
+    SnapshotGone,
+    StoreCorrupt,
+)
 from envgym.task import Tree, World
 from envgym.testing.fakes import FakeBackend
 
@@ -386,6 +393,10 @@ def test_durable_snapshots_are_every_clients_and_outlive_the_server(serve, names
             await client.release(durable)
             with pytest.raises(SnapshotGone):
                 await client.restore(durable)
+            damaged = tmp_path / "damaged"
+            damaged.write_bytes((tmp_path / "exported").read_bytes()[:-40])
+            with pytest.raises(StoreCorrupt, match=f"^{damaged} cannot be imported: "):
+                await client.import_snapshot(str(damaged))
             imported = await client.import_snapshot(str(tmp_path / "exported"))
             async with await client.restore(imported) as again:
                 assert await again.read("f") == b"kept"

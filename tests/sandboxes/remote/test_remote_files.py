@@ -113,8 +113,13 @@ def test_a_tree_is_kept_while_a_session_uses_it_and_goes_when_there_is_no_room(r
     run(main())
 
 
+@contextlib.asynccontextmanager
 async def link_of(server):
-    return await Connection(server.address, TOKEN, None, 5).link()
+    connection = Connection(server.address, TOKEN, None, 5)
+    try:
+        yield await connection.link()
+    finally:
+        await connection.close()
 
 
 async def sent(link, op, arguments, pieces):
@@ -127,8 +132,7 @@ async def sent(link, op, arguments, pieces):
 
 def test_a_client_cannot_name_a_directory_of_the_server(run):
     async def main():
-        async with SandboxServer(FakeBackend(), TOKEN) as server:
-            link = await link_of(server)
+        async with SandboxServer(FakeBackend(), TOKEN) as server, link_of(server) as link:
             for source in ("/etc", "..", "", "0" * 64, "../../etc"):
                 text = World(trees=(Tree(source=source, target="/work"),)).model_dump_json().encode()
                 with pytest.raises(ValueError, match="no tree"):
@@ -155,8 +159,7 @@ ESCAPES = [
 @pytest.mark.parametrize("op", ["put", "send_tree"])
 def test_no_name_that_is_sent_leads_out_of_its_directory(run, op, pieces):
     async def main():
-        async with SandboxServer(FakeBackend(), TOKEN) as server:
-            link = await link_of(server)
+        async with SandboxServer(FakeBackend(), TOKEN) as server, link_of(server) as link:
             made, _ = await link.ask("create", {}, World().model_dump_json().encode())
             arguments = {"sandbox": made["sandbox"], "target": "/work/x", "digest": "0" * 64}
             with pytest.raises((ValueError, OSError, EnvgymError)):
@@ -174,8 +177,7 @@ def test_a_tree_that_is_not_what_its_name_says_is_not_kept(run, tmp_path):
     digest = digest_tree(str(tmp_path))
 
     async def main():
-        async with SandboxServer(FakeBackend(), TOKEN) as server:
-            link = await link_of(server)
+        async with SandboxServer(FakeBackend(), TOKEN) as server, link_of(server) as link:
             pieces = [(head, body.replace(b"true", b"lies")) for head, body in tree_pieces(str(tmp_path))]
             with pytest.raises(ValueError, match="other content"):
                 await sent(link, "send_tree", {"digest": digest}, pieces)
