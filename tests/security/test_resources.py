@@ -87,47 +87,75 @@ def test_memory_behind_files_counts_as_memory_or_disk(cell, kind):
 BUFFERS = {
     "pipes": "def fill():\n    reading, writing = os.pipe()\n    os.set_blocking(writing, False)\n"
     "    try:\n        __import__('fcntl').fcntl(writing, 1031, 1 << 20)\n    except OSError:\n        pass\n"
-    "    while True:\n        os.write(writing, bytes(65536))\n",
-    "unix sockets": "import socket\ndef fill():\n    a, b = socket.socketpair()\n    kept.extend((a, b))\n    a.setblocking(False)\n"
-    "    b.setblocking(False)\n    a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)\n    while True:\n        a.send(bytes(65536))\n",
-    "udp": "import socket\ndef fill():\n    a, b = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))\n    kept.extend((a, b))\n"
+    "    while True:\n        took(os.write(writing, bytes(65536)))\n",
+    "unix sockets": "def fill():\n    a, b = socket.socketpair()\n    kept.extend((a, b))\n    a.setblocking(False)\n"
+    "    b.setblocking(False)\n    a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)\n"
+    "    while True:\n        took(a.send(bytes(65536)))\n",
+    "udp": "def fill():\n    a, b = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))\n    kept.extend((a, b))\n"
     "    b.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)\n    b.bind(('127.0.0.1', 0))\n    a.setblocking(False)\n"
-    "    for _ in range(40):\n        a.sendto(bytes(60000), b.getsockname())\n    raise OSError(11, 'full')\n",
-    "tcp": "import socket\nlistener = None\ndef fill():\n    global listener\n    listener = listener or socket.create_server(('127.0.0.1', 0))\n"
-    "    a = socket.socket()\n    kept.append(a)\n    a.connect(listener.getsockname())\n    kept.append(listener.accept()[0])\n    a.setblocking(False)\n"
-    "    while True:\n        a.send(bytes(1 << 20))\n",
-    "netlink": "import socket\ndef fill():\n    a = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 2)\n    b = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 2)\n"
-    "    kept.extend((a, b))\n    b.bind((0, 0))\n    b.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)\n    a.setblocking(False)\n"
-    "    while True:\n        a.sendto(bytes(65536), (b.getsockname()[0], 0))\n",
-    "descriptors in flight": "import array, socket\ndef fill():\n    a, b = socket.socketpair()\n    kept.extend((a, b))\n    a.setblocking(False)\n"
+    "    for _ in range(40):\n        a.sendto(bytes(60000), b.getsockname())  # what finds no room is dropped\n"
+    "    took(int.from_bytes(b.getsockopt(socket.SOL_SOCKET, 55, 4), sys.byteorder))  # SO_MEMINFO: what it holds\n"
+    "    raise OSError(11, 'full')\n",
+    "tcp": "listener = None\ndef fill():\n    global listener\n"
+    "    listener = listener or socket.create_server(('127.0.0.1', 0))\n    a = socket.socket()\n    kept.append(a)\n"
+    "    a.connect(listener.getsockname())\n    kept.append(listener.accept()[0])\n    a.setblocking(False)\n"
+    "    while True:\n        took(a.send(bytes(1 << 20)))\n",
+    "netlink": "def fill():\n    a, b = (socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 2) for _ in range(2))\n    kept.extend((a, b))\n"
+    "    b.bind((0, 0))\n    b.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)\n    a.setblocking(False)\n"
+    "    while True:\n        took(a.sendto(bytes(65536), (b.getsockname()[0], 0)))\n",
+    "descriptors in flight": "import array\ndef fill():\n    a, b = socket.socketpair()\n    kept.extend((a, b))\n    a.setblocking(False)\n"
     "    while True:\n        a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [a.fileno()] * 250))])\n",
 }
 FILL = """
-kept = []
+import mmap, os, socket, sys, time
+kept, children, me, enough = [], [], 0, 5 << 28
+held = memoryview(mmap.mmap(-1, 4096)).cast("Q")  # shared: what each has put into buffers
+done = memoryview(mmap.mmap(-1, 4096)).cast("Q")
+def took(size):
+    held[me] += size
+    if sum(held) > enough:
+        raise OSError(0, "enough")
 {fill}
-filled = 0
-for _ in range(40):
-    if os.fork() == 0:
+for number in range(1, 41):
+    try:
+        pid = os.fork()
+    except OSError:
         break
+    if pid == 0:
+        me, children = number, []
+        break
+    children.append(pid)
 for _ in range(2000):
     try:
         fill()
-    except BlockingIOError:
-        filled += 1
     except OSError as error:
-        if error.errno != 11:
+        if error.errno not in (11, 105):
             break
-        filled += 1
-__import__("time").sleep(0.5)
+done[me] = 1
+while me:
+    time.sleep(60)
+end = time.monotonic() + 6
+while sum(done) <= len(children) and sum(held) < enough and time.monotonic() < end:
+    time.sleep(0.05)
+time.sleep(0.3)
+alive = [0] + [1 + at for at, pid in enumerate(children) if os.waitpid(pid, os.WNOHANG)[0] == 0]
+print("held:", sum(held[one] for one in alive))
 """
+"""Forty processes fill two thousand buffers each, and say what they hold together, those that were killed left out."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", BUFFERS)
 def test_memory_in_buffers_of_the_kernel_is_bounded_too(cell, kind):
-    """Forty processes with two thousand buffers each: many gigabytes, if nothing counts them."""
-    program = "import os, sys\n" + FILL.format(fill=BUFFERS[kind])
-    assert least_of_three(lambda: held_by(cell, program, 3)[0], 1 << 30) < 1 << 30, "MiB of the host's memory"
+    """Many gigabytes, if nothing counts them; no attack takes much more than one."""
+    program = FILL.format(fill=BUFFERS[kind])
+
+    def attack() -> int:
+        held, result = held_by(cell, program, 15)
+        said = result.stdout.partition(b"held: ")[2] if result else b""
+        assert int(said or b"0") < 1 << 30, "bytes that were put into buffers"
+        return held
+
+    assert least_of_three(attack, 1 << 30) < 1 << 30, "bytes of the host's memory"
 
 
 def least_of_three(measure: Callable[[], int], bar: int) -> int:
@@ -154,8 +182,11 @@ def held_by(cell, program, timeout_s):
         with contextlib.suppress(SandboxDied):
             assert prisoner.run(["echo", "alive"]).stdout == b"alive\n"
     prisoner.close()
-    time.sleep(0.2)
-    return most - in_use(), result
+    left, patience = in_use(), time.monotonic() + 5
+    while most - left < (most - begin) * 0.9 and time.monotonic() < patience:
+        time.sleep(0.05)  # the kernel gives back gigabytes of small pieces in its own time
+        left = min(left, in_use())
+    return most - left, result
 
 
 def test_a_full_disk_is_the_sandboxs_own_and_can_be_emptied(cell):
@@ -199,8 +230,9 @@ def test_files_without_end_are_bounded_in_number(cell):
             assert not prisoner.python(INODES, timeout_s=60).ok
         except SandboxDied:
             return
+        assert not prisoner.run("echo x > file").ok, "what a burst made is noticed, and then nothing is added"
     made = int(prisoner.run("find . | wc -l", timeout_s=30).stdout)
-    assert 4000 < made <= (most if cell.stacks else 2 * most)
+    assert 4000 < made <= (most if cell.stacks else 650_000)
     assert prisoner.run("rm -r d*", timeout_s=30).ok
     assert prisoner.run("echo x > file && cat file").stdout == b"x\n"
 

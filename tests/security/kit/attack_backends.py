@@ -48,6 +48,10 @@ _FILES, _BUFFERS = (
 )
 _UNCOUNTED = Weakness("without a cgroup memory behind files and in buffers is not counted", without="memory")
 _TCP = Weakness(f"{_UNCOUNTED.reason}, but in TCP's by the machine's tcp_mem", without="memory", certain=False)
+_TCP_GROUPED = Weakness(
+    "version 1 of control groups lets every TCP socket hold some tens of KiB beyond the group's bound",
+    certain=False,
+)
 _SHOWN = Weakness("programs of the host are shown as they are: their files can be watched and locked")
 _NOT_AT_ONCE = Weakness("the command that empties a full disk cannot write yet; the next one can")
 WEAKER: dict[tuple[str, str], Weakness] = {
@@ -66,6 +70,9 @@ WEAKER: dict[tuple[str, str], Weakness] = {
     (f"{_BUFFERS}[unix sockets]", "landlock-user"): _UNCOUNTED,
     (f"{_BUFFERS}[udp]", "namespace-user"): _UNCOUNTED,
     (f"{_BUFFERS}[tcp]", "namespace-user"): _TCP,
+    (f"{_BUFFERS}[tcp]", "namespace"): _TCP_GROUPED,
+    (f"{_BUFFERS}[tcp]", "docker"): _TCP_GROUPED,
+    (f"{_BUFFERS}[tcp]", "docker-copy"): _TCP_GROUPED,
 }
 """(attack, backend) -> what is not protected there. Of an attack in several kinds, a line for each: attack[kind]."""
 
