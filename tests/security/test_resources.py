@@ -77,8 +77,7 @@ def test_memory_behind_files_counts_as_memory_or_disk(cell, kind):
 
     def attack() -> int:
         held, result = held_by(cell, program, 20)
-        assert result is not None
-        assert not result.ok, "it took all that it wanted"
+        assert result is None or not result.ok, "it took all that it wanted"
         return held
 
     assert least_of_three(attack, 2 * ALLOWED) < 2 * ALLOWED
@@ -227,10 +226,12 @@ def test_files_without_end_are_bounded_in_number(cell):
         cell.may_end()  # where the room that their names take is memory that counts
         most, prisoner = Resources().inodes, cell.create()
         try:
-            assert not prisoner.python(INODES, timeout_s=60).ok
+            result = prisoner.python(INODES, timeout_s=60)
         except SandboxDied:
             return
-        assert not prisoner.run("echo x > file").ok, "what a burst made is noticed, and then nothing is added"
+        told = int(result.stdout.partition(b"made: ")[2] or 0)
+        assert not result.ok or told <= most, "a burst is noticed at its end at the latest"
+        assert not prisoner.run("echo x > file").ok, "then nothing is added"
     made = int(prisoner.run("find . | wc -l", timeout_s=30).stdout)
     assert 4000 < made <= (most if cell.stacks else 650_000)
     assert prisoner.run("rm -r d*", timeout_s=30).ok
