@@ -16,9 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from _harness import Row, finish, options, scratch_folder
-from envgym_sandboxes.holdings import descendants, proportional_bytes
+from envgym_sandboxes.holdings import proportional_bytes
 from envgym_sandboxes.namespace import NamespaceBackend
 from envgym_sandboxes.pool import PoolBackend, PoolBounds
+from envgym_sandboxes.tree import live_processes
 
 from envgym.sandbox import Sandbox
 from envgym.task import World
@@ -36,7 +37,7 @@ def meminfo() -> dict[str, int]:
 
 def proportional(root: int) -> int:
     """The proportional set size of all processes below one, bytes."""
-    return sum(map(proportional_bytes, descendants(root)))
+    return sum(map(proportional_bytes, live_processes(root)))
 
 
 def at(values: list[float], part: float) -> float:

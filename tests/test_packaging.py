@@ -22,6 +22,7 @@ KEPT_IN_MODULE = {
     "env": {"answered"},
     "errors": {"boundary"},
     "interpreter": {"CellState"},
+    "limits": {"MOST_OUTPUT"},
     "registry": {
         "AUTO_ORDER", "Group", "choose_task", "find", "gymnasium_id", "hint", "names", "reports", "spec",
         "unregister", "wrong_option",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from envgym_sandboxes.cgroups import controllers
-from envgym_sandboxes.holdings import descendants
+from envgym_sandboxes.tree import live_processes
 
 from envgym.errors import EnvgymError, InfrastructureFailure, SandboxDied
 
@@ -72,7 +72,7 @@ def test_m_kill_9_of_the_owner_leaves_nothing(make, state, module, name):
     with owner:
         assert owner.stdout is not None
         zygote = int(owner.stdout.readline())
-        below = descendants(zygote) | {zygote}
+        below = set(live_processes(zygote)) | {zygote}
         assert len(below) >= 4, f"there should be inits and commands: {below}"
         owner.send_signal(signal.SIGKILL)
     wait_gone(below)
@@ -112,7 +112,7 @@ def test_m_a_living_owners_state_is_not_reaped(make, run, world, state):
 
 def test_m_closing_leaves_no_process_mount_group_or_file(make, run, world, state):
     async def main():
-        before = descendants(os.getpid())
+        before = set(live_processes(os.getpid()))
         async with make() as backend:
             sandbox = await backend.create(world)
             forks = [await sandbox.fork() for _ in range(3)]
@@ -129,7 +129,7 @@ def test_m_closing_leaves_no_process_mount_group_or_file(make, run, world, state
             await backend.release(snapshot)
             assert backend.states.layers.known == {}, "the last reference removes them"
         assert traces(state) == ([], [], [])
-        assert descendants(os.getpid()) <= before
+        assert set(live_processes(os.getpid())) <= before
 
     run(main())
 
@@ -202,7 +202,7 @@ def test_what_an_init_started_ends_with_it_however_it_ends(request, run, world, 
         ):
             await sandbox.exec("sleep 4242 & (setsid sleep 4242 &) & echo started")
             init = parent_of_the_sleeper(b"/bin/bash\x00--noprofile")
-            below = descendants(init)
+            below = set(live_processes(init))
             assert len(below) >= 3, "the shell and two of the background"
             os.kill(init, signal.SIGKILL)
             wait_gone(below | {init})
@@ -259,7 +259,7 @@ def test_a_cancelled_command_is_killed_and_the_sandbox_lives(make, run, world):
 
 def parent_of_the_sleeper(program=b"sleep\x004242\x00"):
     """The process that carries out a sandbox's requests: the parent of its `sleep 4242`; None before it runs."""
-    for pid in descendants(os.getpid()):
+    for pid in live_processes(os.getpid()):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(program):
                 return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from envgym_sandboxes.holdings import descendants
 from envgym_sandboxes.remote import RemoteBackend, SandboxServer, ServerBounds
 from envgym_sandboxes.remote.parcels import disk_root
+from envgym_sandboxes.tree import live_processes
 
 from envgym.errors import (
     EnvgymError,
@@ -29,7 +29,7 @@ TOKEN = "t" * 32
 def sleepers(pid):
     """How many of the sandboxes' long sleeps run below a process."""
     lines = []
-    for child in descendants(pid):
+    for child in live_processes(pid):
         try:
             lines.append(Path(f"/proc/{child}/cmdline").read_bytes())
         except OSError:
@@ -48,7 +48,7 @@ def test_a_killed_server_ends_its_sandboxes_and_the_next_one_serves_the_same_cli
             snapshot = await sandbox.snapshot()
             running = asyncio.ensure_future(sandbox.exec(["sleep", "4244"]))
             await settle(lambda: sleepers(served.process.pid) == 1)
-            below = descendants(served.process.pid)
+            below = set(live_processes(served.process.pid))
             served.process.kill()
             with pytest.raises(SandboxDied, match="is gone"):
                 await running
