@@ -30,7 +30,7 @@ KEPT_IN_MODULE = {
     "replay": {"as_env", "forked"},
     "sandbox": {"is_warm"},
     "storage": {"SCHEMA", "Damage", "decode", "encode", "scan_episodes"},
-    "task": {"evenly"},
+    "task": {"checked_world", "evenly"},
     "tools": {"read_json_call"},
 }  # fmt: skip
 
