@@ -14,6 +14,7 @@ from envgym_sandboxes.durable.form import Entry, Piece, Writer, header, parse
 from envgym_sandboxes.durable.identity import identity_of
 from envgym_sandboxes.durable.packing import pack, unpack
 from envgym_sandboxes.durable.records import Manifest, encode_manifest
+from envgym_sandboxes.durable.store import Store
 from envgym_sandboxes.images.store import Image
 from envgym_sandboxes.namespace import NamespaceBackend
 from hypothesis import HealthCheck, given, settings
@@ -210,6 +211,50 @@ def test_an_archive_with_something_wrong_is_refused_and_leaves_nothing(tmp_path,
     assert folders(tmp_path / "kept") == []
     assert sorted(os.listdir(tmp_path)) == sorted([*before, "kept"])
     assert list((tmp_path / "state").iterdir()) == [], "nothing was started for it"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: data + b"x", "it is too long: there is something after its end; export the snapshot again"),
+        (lambda data: data + bytes(100), "it is too long"),
+        (lambda data: data + protocol.encode({"end": 2}), "it is too long"),
+        (lambda data: data + data, "it is too long"),
+        (lambda data: data[:-1], "it is cut off; export the snapshot again"),
+        (lambda data: data.replace(b"envgym-snapshot 1", b"envgym-snapshot 2", 1), "again with this version"),
+        (lambda data: b"some text\n" * 100, "it is no snapshot file; give one"),
+        (lambda data: b"", "it is no snapshot file; give one"),
+        (lambda data: data[:4], "it is no snapshot file; give one"),
+    ],
+    ids=["a byte", "zeros", "a frame", "itself", "cut", "a version", "a text", "nothing", "a bit"],
+)
+def test_what_is_wrong_with_a_file_is_said_as_it_is(tmp_path, change, said):
+    write(tmp_path / "file", named(WORLD, PLAIN), manifest_of())
+    (tmp_path / "made").mkdir()
+    (tmp_path / "file").write_bytes(change((tmp_path / "file").read_bytes()))
+    with pytest.raises(StoreCorrupt, match=said) as met:
+        archive.read(tmp_path / "file", tmp_path / "made")
+    assert str(met.value).startswith(f"{tmp_path / 'file'} cannot be imported: it is ")
+
+
+def test_where_no_file_can_be_written_is_named(tmp_path):
+    write(tmp_path / "file", named(WORLD, PLAIN), manifest_of())
+    store = Store(tmp_path / "store")
+    name, manifest = archive.take_in(store, tmp_path / "file", lambda _manifest, _world: None)
+    before = sorted(os.listdir(tmp_path))
+    long = tmp_path / ("x" * 300)
+    for path, kind, of in (
+        (tmp_path, IsADirectoryError, tmp_path),
+        (tmp_path / "none/file", FileNotFoundError, tmp_path / "none"),
+        (tmp_path / "file/file", NotADirectoryError, tmp_path / "file"),
+        (long, OSError, long),
+    ):
+        with pytest.raises(kind) as met:
+            archive.write(store.objects, manifest, path)
+        assert met.value.filename == str(of), met.value
+    assert sorted(os.listdir(tmp_path)) == before
+    archive.write(store.objects, manifest, tmp_path / "file")
+    assert archive.take_in(store, tmp_path / "file", lambda _manifest, _world: None)[0] != name
 
 
 @pytest.mark.slow

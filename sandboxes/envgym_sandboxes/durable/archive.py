@@ -20,6 +20,7 @@ from envgym_sandboxes.durable.form import Piece, header, parse
 from envgym_sandboxes.durable.objects import Objects
 from envgym_sandboxes.durable.records import Manifest, ShellState, decode_manifest, encode_manifest, is_digest
 from envgym_sandboxes.durable.store import Store
+from envgym_sandboxes.new_file import part_of
 
 __all__ = ["MOST_BYTES", "read", "take_in", "write"]
 
@@ -30,12 +31,15 @@ _MOST_MANIFEST = 1 << 20
 _CHUNK = 1 << 20
 
 
+class _OtherFileError(ValueError):
+    """What was given is not the kind of file that is read here."""
+
+
 def write(objects: Objects, manifest: Manifest, path: Path) -> None:
     """Write a snapshot to a file, which appears complete or not at all. Raises StoreCorrupt, OSError."""
-    order = objects.ordered(manifest.stored)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("xb") as file:
+    with part_of(path) as part:
+        order = objects.ordered(manifest.stored)
+        with part.open("xb") as file:
             file.write(header("snapshot"))
             file.write(protocol.encode({"manifest": True}, encode_manifest(manifest)))
             for digest in order:
@@ -43,9 +47,7 @@ def write(objects: Objects, manifest: Manifest, path: Path) -> None:
             file.write(protocol.encode({"end": len(order)}))
             file.flush()
             os.fsync(file.fileno())
-        temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        part.rename(path)
 
 
 def _write_thing(file: IO[bytes], objects: Objects, digest: str) -> None:
@@ -74,6 +76,8 @@ def read(path: Path, folder: Path, *, most_bytes: int = MOST_BYTES) -> tuple[Man
             raise ValueError(f"{odd} is {'missing' if odd in wanted else 'in it, and nothing names it'}")
         _check(objects, manifest, most_bytes)
         return manifest, objects.ordered(found)
+    except _OtherFileError as error:
+        raise StoreCorrupt(f"{path} cannot be imported: {error}") from None
     except (ValueError, StoreCorrupt) as error:
         said = str(error).replace(f"{folder}/", "")
         raise StoreCorrupt(f"{path} cannot be imported: {said}; export the snapshot again") from None
@@ -95,8 +99,7 @@ def take_in(store: Store, path: Path, check: Callable[[Manifest, World], None]) 
 
 
 def _take_apart(file: IO[bytes], folder: Path) -> tuple[Manifest, set[str]]:
-    if file.read(len(header("snapshot"))) != header("snapshot"):
-        raise ValueError("it is not a snapshot of this version")
+    _check_first_line(file.read(len(header("snapshot"))))
     manifest: Manifest | None = None
     found: set[str] = set()
     frames = _frames(file)
@@ -104,8 +107,8 @@ def _take_apart(file: IO[bytes], folder: Path) -> tuple[Manifest, set[str]]:
         if "end" in head:
             if head["end"] != len(found) or manifest is None:
                 raise ValueError("it does not hold what it says")
-            if next(frames, None) is not None:
-                raise ValueError("there is something after its end")
+            if _goes_on(frames):
+                raise ValueError("it is too long: there is something after its end")
             return manifest, found
         if "manifest" in head:
             manifest = decode_manifest(body)
@@ -116,6 +119,20 @@ def _take_apart(file: IO[bytes], folder: Path) -> tuple[Manifest, set[str]]:
         _take_thing(frames, folder / digest, head.get("size"))
         found.add(digest)
     raise ValueError("it is cut off")
+
+
+def _check_first_line(line: bytes) -> None:
+    wanted = header("snapshot")
+    kind = wanted.partition(b" ")[0] + b" "
+    if line.startswith(kind) and line != wanted:
+        raise _OtherFileError(
+            f"it is of another form than {wanted.decode().strip()!r}, which is all that this version reads; export "
+            "the snapshot again with this version"
+        )
+    if line != wanted:
+        raise _OtherFileError(
+            "it is no snapshot file; give one that `envgym snapshots export` or export_snapshot wrote"
+        )
 
 
 def _take_thing(frames: Iterator[tuple[dict[str, Any], bytes]], path: Path, size: Any) -> None:
@@ -132,6 +149,13 @@ def _take_thing(frames: Iterator[tuple[dict[str, Any], bytes]], path: Path, size
             left -= len(body)
     if total.hexdigest() != path.name:
         raise ValueError(f"{path.name}: its content is not what its name says")
+
+
+def _goes_on(frames: Iterator[object]) -> bool:
+    try:
+        return next(frames, None) is not None
+    except ValueError:  # what follows is no frame, or not all of one
+        return True
 
 
 def _frames(file: IO[bytes]) -> Iterator[tuple[dict[str, Any], bytes]]:

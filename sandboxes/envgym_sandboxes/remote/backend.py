@@ -18,6 +18,7 @@ from envgym.arguments import instance
 from envgym.errors import EnvgymError, InfrastructureFailure
 from envgym.sandbox import BackendReport, MemoryUse, SandboxSnapshot
 from envgym.task import World, checked_world
+from envgym_sandboxes.new_file import check_new_file
 from envgym_sandboxes.remote.address import Address, is_loopback
 from envgym_sandboxes.remote.connection import Connection
 from envgym_sandboxes.remote.handshake import check_token, read_token_file
@@ -193,9 +194,11 @@ class RemoteBackend:
 
     async def export_snapshot(self, snapshot: SandboxSnapshot, path: str) -> None:
         """See the contract. The file is this host's."""
+        named, target = _named(snapshot), Path(path)
+        await asyncio.to_thread(check_new_file, target)  # before anything is asked for
         link = await self._connection().link()
-        async with link.call("export", _named(snapshot), b"") as call:
-            await receive_file(call.pieces(), Path(path))
+        async with link.call("export", named, b"") as call:
+            await receive_file(call.pieces(), target)
             await call.result
 
     async def import_snapshot(self, path: str) -> SandboxSnapshot:

@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-import secrets
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from envgym_sandboxes.new_file import part_of
 from envgym_sandboxes.remote.link import Call
 from envgym_sandboxes.transfer import PIECE
 
@@ -30,12 +30,9 @@ async def send_file(call: Call, path: Path) -> None:
 
 async def receive_file(pieces: AsyncIterator[tuple[Any, bytes]], path: Path) -> None:
     """Write the bytes that come to a new file beside `path`, and give it that name at the end. Raises OSError."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
+    with part_of(path) as part:
         file = await asyncio.to_thread(open, part, "xb")
         with file:
             async for _head, body in pieces:
                 await asyncio.to_thread(file.write, body)
         await asyncio.to_thread(os.replace, part, path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -296,6 +296,7 @@ def test_a_token_that_can_be_guessed_or_read_by_others_is_refused(tmp_path):
         (b"\xff\xfe" * 40, "no token file"),
         (b"x" * 100_000, "no token file"),
     ],
+    ids=["nothing", "short", "no text", "long"],
 )
 def test_a_file_that_holds_no_token_is_named(tmp_path, content, said):
     path = tmp_path / "token"

@@ -390,13 +390,20 @@ def test_durable_snapshots_are_every_clients_and_outlive_the_server(serve, names
     async def second(served, durable):
         async with served.client() as client:
             assert await client.snapshots() == [durable]
-            await client.release(durable)
-            with pytest.raises(SnapshotGone):
-                await client.restore(durable)
+            for path, kind, of in (
+                (tmp_path, IsADirectoryError, tmp_path),
+                (tmp_path / "none/file", FileNotFoundError, tmp_path / "none"),
+            ):
+                with pytest.raises(kind) as met:
+                    await client.export_snapshot(durable, str(path))
+                assert met.value.filename == str(of)
             damaged = tmp_path / "damaged"
             damaged.write_bytes((tmp_path / "exported").read_bytes()[:-40])
             with pytest.raises(StoreCorrupt, match=f"^{damaged} cannot be imported: "):
                 await client.import_snapshot(str(damaged))
+            await client.release(durable)
+            with pytest.raises(SnapshotGone):
+                await client.restore(durable)
             imported = await client.import_snapshot(str(tmp_path / "exported"))
             async with await client.restore(imported) as again:
                 assert await again.read("f") == b"kept"
