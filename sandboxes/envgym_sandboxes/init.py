@@ -5,6 +5,7 @@ sandbox's own user, so a symlink leads nowhere that a command could not go. It d
 """
 
 import contextlib
+import errno
 import math
 import os
 import resource
@@ -31,8 +32,7 @@ from envgym_sandboxes.tree import kill_all, live_processes, signal_all, stopped
 __all__ = ["rehearse", "serve"]
 
 _PATIENCE_S = 5.0
-_LONGEST_MS = float(1 << 30)
-"""The longest wait for events, after which it is looked again: the kernel takes less than twice this."""
+_LONGEST_MS = float(1 << 30)  # of one wait for events: the kernel takes less than twice this
 
 
 class Init:
@@ -219,7 +219,8 @@ class Init:
             )
             kill_first(command.pid)
         except OSError as error:
-            command.captures[1].add(f"{argv[0]}: {error.strerror}: {error.filename}\n".encode())
+            of_what = "" if error.filename in (None, *argv[:1]) else f": {error.filename}"
+            command.captures[1].add(f"{head['argv'][0]}: {error.strerror}{of_what}\n".encode())
             return 127 if isinstance(error, FileNotFoundError) else 126
         return 0
 
@@ -266,8 +267,15 @@ class Init:
         deadline = time.monotonic() + head["timeout_s"]
         for _ in range(2):
             self.behalf.begin()
-            if not self.shell.pid:
-                self.start_shell()
+            try:
+                if not self.shell.pid:
+                    self.start_shell()
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.ENOMEM):
+                    raise  # else what runs here left no room for it, as `launch` says of a program
+                captures[1].add(f"bash: {error.strerror}\n".encode())
+                self.say_result(Running(head["id"], deadline, captures, Since()), 126, None)
+                return
             running = Running(head["id"], deadline, captures, Since(), self.budget(head, self.shell.pid))
             running.used_s, running.alone = self.shell.spent(), not self.commands
             if running.alone:

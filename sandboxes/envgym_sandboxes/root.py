@@ -38,6 +38,9 @@ _NEW, _SEEN = "/new", "/seen"
 _MOST = {resource.RLIMIT_NOFILE: 4096, resource.RLIMIT_MEMLOCK: 1 << 16}
 """Bounds of every process, whatever the owner may. Locked memory cannot be swapped, and secret memory is counted by
 nothing else where there is no group."""
+_OWN_DATA = 32 << 20
+"""What an init may hold of its own, and with it every process that is bounded by itself: it is an interpreter with
+pieces of files on their way, and must outlive what it runs however little that may have."""
 
 
 def furnish(top: str, binds: list[str], privileged: bool) -> None:
@@ -165,12 +168,10 @@ def limit(resources: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, syscalls.NO_CORE)
     for kind, most in _MOST.items():
         resource.setrlimit(kind, (_lower(most, resource.getrlimit(kind)[1]),) * 2)
-    if resources.get("nproc"):
-        resource.setrlimit(resource.RLIMIT_NPROC, (resources["nproc"],) * 2)
     if resources.get("file"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (resources["file"],) * 2)
     if resources.get("data"):
-        resource.setrlimit(resource.RLIMIT_DATA, (resources["data"],) * 2)
+        resource.setrlimit(resource.RLIMIT_DATA, (resources["data"] + _OWN_DATA,) * 2)
         soft, hard = resource.getrlimit(resource.RLIMIT_STACK)  # which is no data
         resource.setrlimit(
             resource.RLIMIT_STACK, (_lower(resources["data"], soft), _lower(resources["data"], hard))
@@ -242,6 +243,8 @@ def give_up(spec: dict[str, Any]) -> None:
     """Limits, identity, capabilities and the filter, in the place where it is to stay. Raises OSError."""
     limit(spec["limits"])
     _become_nobody(spec["uid"], spec["gid"], spec["privileged"])
+    if spec["limits"].get("nproc"):  # in a namespace made under it, it would bound all sandboxes of a user together
+        resource.setrlimit(resource.RLIMIT_NPROC, (spec["limits"]["nproc"],) * 2)
     syscalls.drop_capabilities()
     fence.enter(spec["writable"])
     seccomp.install()
@@ -258,6 +261,6 @@ def stay(spec: dict[str, Any]) -> None:
     limits = spec["limits"]
     resource.setrlimit(resource.RLIMIT_CORE, syscalls.NO_CORE)
     if limits.get("data"):
-        resource.setrlimit(resource.RLIMIT_DATA, (limits["data"],) * 2)
+        resource.setrlimit(resource.RLIMIT_DATA, (limits["data"] + _OWN_DATA,) * 2)
     if limits.get("file"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file"],) * 2)

@@ -148,6 +148,10 @@ class Shell:
                 start_new_session=True,
                 preexec_fn=enter,
             )
+        except BaseException:
+            for fd in (status_r, out_r, err_r, trigger_w, *(theirs[name] for name in "ciabd")):
+                os.close(fd)
+            raise
         finally:
             for fd in (out_w, err_w, theirs["s"], theirs["t"], theirs["r"]):
                 os.close(fd)

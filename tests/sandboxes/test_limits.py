@@ -1,3 +1,5 @@
+from signal import SIGKILL
+
 import pytest
 from envgym_sandboxes.cgroups import controllers
 
@@ -106,5 +108,43 @@ def test_whatever_bounds_are_allowed_the_kernel_takes_and_a_command_can_keep(mak
                 assert (await sandbox.exec(["echo", "b"])).stdout == b"b\n"
                 await sandbox.write("file", b"c")
                 assert await sandbox.read("file") == b"c"
+
+    run(main())
+
+
+FILL = """
+import os, time
+made = 0
+try:
+    while True:
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        made += 1
+except OSError:
+    print(made, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("kind", ["make", "make_landlock"])
+def test_where_no_process_has_room_a_command_says_so_and_the_sandbox_goes_on(request, run, kind):
+    make = request.getfixturevalue(kind)
+
+    async def main():
+        world = World(resources=Resources(pids=8))
+        async with make() as backend, await backend.create(world) as sandbox:
+            filling = await sandbox.start(["python3", "-c", FILL])
+            made = (await sandbox.poll(filling, wait_s=20)).stdout
+            assert made in (b"6\n", b"7\n"), f"eight processes are allowed, or all but a thread of init: {made}"
+            for _ in range(300):  # more often than there are descriptors
+                result = await sandbox.exec("echo works")
+                assert (result.exit_code, result.stderr) == (126, b"bash: Resource temporarily unavailable\n")
+            result = await sandbox.exec(["true"])
+            assert (result.exit_code, result.stderr) == (126, b"true: Resource temporarily unavailable\n")
+            await sandbox.signal(filling, SIGKILL)
+            while not (result := await sandbox.exec("echo works")).ok:
+                assert result.exit_code == 126, result
+            assert result.stdout == b"works\n"
 
     run(main())

@@ -84,6 +84,63 @@ print(len(ran), sorted(os.listdir(sys.argv[1])))
 """
 
 
+SMALLEST = (
+    """
+import asyncio, os, sys
+from envgym.limits import Resources
+from envgym.task import World
+from envgym_sandboxes.landlock import abi
+from envgym_sandboxes.landlock_backend import LandlockBackend
+from envgym_sandboxes.namespace import NamespaceBackend
+
+FILL = """
+    + '"""'
+    + """
+import os, time
+made = 0
+try:
+    while True:
+        if os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+        made += 1
+except BlockingIOError:
+    print(made, flush=True)
+time.sleep(20)
+"""
+    + '"""'
+    + """
+
+async def work(sandbox):
+    for command in ("echo a", ["echo", "a"], ["@python", "-c", "print('a')"]):
+        result = await sandbox.exec(command)
+        assert result.stdout == b"a\\n", (sandbox.id, command, result)
+    await sandbox.write("large", bytes(9 << 20))
+    assert len(await sandbox.read("large")) == 9 << 20
+
+async def main(make):
+    async with make() as backend:
+        for bounds in ({"memory_bytes": 16 << 20}, {"pids": 8}):
+            async with await backend.create(World(resources=Resources(**bounds))) as sandbox:
+                await work(sandbox)
+                async with await sandbox.fork() as fork:
+                    await work(fork)
+                if "pids" in bounds:
+                    filling = await sandbox.start(["python3", "-c", FILL])
+                    made = (await sandbox.poll(filling, wait_s=20)).stdout
+                    assert made in (b"6\\n", b"7\\n"), (sandbox.id, made)  # a shell may be one
+                    async with await backend.create(sandbox.world) as other:
+                        await work(other)  # the bound is each sandbox's own
+
+assert os.getuid() == 4242
+for kind in (NamespaceBackend, LandlockBackend):
+    if (kind is NamespaceBackend or abi()) and kind(root=sys.argv[1]).report().works:
+        asyncio.run(main(lambda: kind(root=sys.argv[1])))
+        print(kind.name)
+"""
+)
+
+
 def _run(state: Path, *code: str) -> subprocess.CompletedProcess[str]:
     """Run code as an ordinary user, with a state directory of its own; or skip."""
     if os.geteuid() != 0:
@@ -140,6 +197,16 @@ def test_landlock_works_and_is_taken_for_an_ordinary_user_without_user_namespace
     result = _run(state, WITHOUT_NAMESPACES, LANDLOCK)
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.split()[1] == "[]", f"something was left: {result.stdout}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_smallest_bounds_are_each_sandbox_s_own_and_leave_room_for_commands(state):
+    result = _run(state, SMALLEST)
+    assert result.returncode == 0, result.stderr[-3000:]
+    if not result.stdout:
+        pytest.skip("no backend works for an ordinary user here")
+    assert list((state / "own").iterdir()) == []
 
 
 def _usable(python: str) -> str | None:
