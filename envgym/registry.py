@@ -26,7 +26,7 @@ from envgym.sandbox import BackendReport, Sandbox, SandboxBackend
 from envgym.task import Task, TaskSet
 
 __all__ = [
-    "AUTO_ORDER", "EnvSpec", "Group", "choose_task", "find", "gymnasium_id", "hint", "make",
+    "AUTO_ORDER", "EnvSpec", "Group", "check_backend", "choose_task", "find", "gymnasium_id", "hint", "make",
     "make_backend", "names", "open_interpreter", "register", "reports", "spec", "unregister", "wrong_option",
 ]  # fmt: skip
 
@@ -315,11 +315,19 @@ def make_backend(name: str = "auto", **options: Any) -> SandboxBackend:
         known = ", ".join(("auto", *names("sandboxes")))
         raise TypeError(f"the name of a backend is {name!r}; it must be a str, one of {known}")
     if name != "auto":
-        return _made(name, options)
+        check_backend(name, options)
+        named: SandboxBackend = find("sandboxes", name)(**options)
+        return named
     said = []
-    for candidate in AUTO_ORDER:
+    wrong = [_wrong_options(candidate, options) for candidate in AUTO_ORDER]
+    if all(wrong):
+        raise TypeError(wrong[0])
+    for candidate, lacking in zip(AUTO_ORDER, wrong, strict=True):
+        if lacking:
+            said.append(lacking)
+            continue
         try:
-            backend = _made(candidate, options)
+            backend: SandboxBackend = find("sandboxes", candidate)(**options)
         except ImportError as error:  # an extra that is not installed is one more thing that is missing
             said.append(f"{candidate}: {error}")
             continue
@@ -336,12 +344,19 @@ def make_backend(name: str = "auto", **options: Any) -> SandboxBackend:
     )
 
 
-def _made(name: str, options: Mapping[str, Any]) -> SandboxBackend:
-    make_one = find("sandboxes", name)
-    if wrong := wrong_option(f"backend {name!r}: options", options, make_one):
+def check_backend(name: str, options: Mapping[str, Any]) -> None:
+    """Raise ValueError or TypeError for a name or an option that `make_backend` would refuse; makes nothing."""
+    if name not in names("sandboxes"):
+        find("sandboxes", name)
+    if wrong := _wrong_options(name, options):
         raise TypeError(wrong)
-    backend: SandboxBackend = make_one(**options)
-    return backend
+
+
+def _wrong_options(name: str, options: Mapping[str, Any]) -> str | None:
+    try:
+        return wrong_option(f"backend {name!r}: options", options, find("sandboxes", name))
+    except ImportError:  # said when it is made
+        return None
 
 
 async def open_interpreter(sandbox: Sandbox, *, kind: str = "python", **options: Any) -> Interpreter:

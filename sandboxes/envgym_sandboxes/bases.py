@@ -4,8 +4,9 @@ It counts holders and decides what goes; how a base is made and removed it is to
 """
 
 import asyncio
+import contextlib
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from envgym_sandboxes.exchange import run
 from envgym_sandboxes.way_out import WayOut
 from envgym_sandboxes.world_name import world_name
 
-__all__ = ["Base", "Bases", "run_setup"]
+__all__ = ["Base", "Bases", "naming_image", "run_setup"]
 
 _MOST_IDLE = 64
 
@@ -105,17 +106,31 @@ def _succeeded(task: "asyncio.Task[Base]") -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
 
 
+@contextlib.contextmanager
+def naming_image(world: World) -> Iterator[None]:
+    """The error of a shell that is not there says in what it is not."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        text = f"{error.strerror}; World.image is {world.image!r}"
+        raise FileNotFoundError(error.errno, text, "/bin/bash") from error
+
+
 async def run_setup(world: World, peer: Peer) -> None:
     """Run a world's setup commands in the sandbox at `peer`. Raises EnvironmentFailure for one that fails."""
     way_out = WayOut(world, "(setup)")
     way_out.serve(peer.streams)
     try:
         for command in world.setup:
-            text = command.encode()
+            text = command.encode("utf-8", "surrogateescape")
             head = {"op": "shell", "size": len(text), "timeout_s": world.resources.command_s, "limit": 1 << 16}
-            done = await run(peer, head, text, out_of_memory=lambda: False)
+            with naming_image(world):
+                done = await run(peer, head, text, out_of_memory=lambda: False)
             if not done.ok:
-                what = "timed out" if done.timed_out else f"ended with status {done.exit_code}"
-                raise EnvironmentFailure(f"World.setup command {command!r} {what}: {visible(done.text[-2000:])}")
+                what = f"ended with status {done.exit_code}"
+                if done.timed_out:
+                    what = f"was not done within {world.resources.command_s:g} s, which is Resources.command_s"
+                told = visible(done.text[-2000:]).strip() or "it wrote nothing"
+                raise EnvironmentFailure(f"World.setup command {command!r} {what}: {told}")
     finally:
         await way_out.close()

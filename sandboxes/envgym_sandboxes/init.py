@@ -32,6 +32,7 @@ from envgym_sandboxes.tree import kill_all, live_processes, signal_all, stopped
 __all__ = ["rehearse", "serve"]
 
 _PATIENCE_S = 5.0
+_NO_SHELL = "there is no /bin/bash here: string commands and World.setup need it, argv commands do not"
 _LONGEST_MS = float(1 << 30)  # of one wait for events: the kernel takes less than twice this
 
 
@@ -295,7 +296,8 @@ class Init:
             self.behalf.inside(partial(self.shell.start, self.behalf.enter))
         except FileNotFoundError:
             raise OSError(
-                2, "there is no /bin/bash in this world: string commands need it, argv commands do not"
+                2,
+                "there is no /bin/bash here: string commands and World.setup need it, argv commands do not",
             ) from None
         kill_first(self.shell.pid)
         self.add(self.shell.fds["status"], self.on_status)

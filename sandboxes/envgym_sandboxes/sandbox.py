@@ -21,6 +21,7 @@ from envgym.egress import EgressRecord
 from envgym.errors import EnvgymError, SandboxDied
 from envgym.sandbox import ExecResult, ProcessStatus, Sandbox, SandboxSnapshot
 from envgym_sandboxes import exchange
+from envgym_sandboxes.bases import naming_image
 from envgym_sandboxes.children import Children, argv_head
 from envgym_sandboxes.engine import Engine, Frozen, Started
 from envgym_sandboxes.finishing import finish
@@ -145,11 +146,11 @@ class LayeredSandbox:
         if isinstance(given.command, str):
             text = _shell_text(given, given.command)
             arguments.check_input(resources, len(text))
-            async with self._shell, self._using() as started:
-                head |= {"op": "shell", "size": len(text)}
-                return await exchange.run(
-                    started.peer, head, text + given.stdin, out_of_memory=self._ran_out_of_memory
-                )
+            with naming_image(self.world):
+                async with self._shell, self._using() as started:
+                    head |= {"op": "shell", "size": len(text)}
+                    text += given.stdin
+                    return await exchange.run(started.peer, head, text, out_of_memory=self._ran_out_of_memory)
         head |= {"op": "exec"} | argv_head(given)
         async with self._using() as started:
             return await exchange.run(started.peer, head, given.stdin, out_of_memory=self._ran_out_of_memory)

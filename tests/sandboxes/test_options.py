@@ -7,7 +7,10 @@ from envgym_sandboxes.docker_engine.backend import DockerBackend
 from envgym_sandboxes.landlock_backend import LandlockBackend
 from envgym_sandboxes.local import LocalBackend
 from envgym_sandboxes.namespace import NamespaceBackend
+from envgym_sandboxes.pool import PoolBackend
 
+from envgym.errors import EnvironmentFailure
+from envgym.limits import Resources
 from envgym.task import World
 
 
@@ -53,3 +56,53 @@ def test_a_module_that_cannot_be_imported_is_the_world_s_mistake(kind, request, 
                 assert (await sandbox.exec("echo works")).stdout == b"works\n"
 
     run(main())
+
+
+def test_set_up_that_fails_says_why_also_when_it_wrote_nothing(make_local, run):
+    resources = Resources(command_s=0.3)
+    failures = {
+        "sleep 20": r"'sleep 20' was not done within 0.3 s, which is Resources.command_s: it wrote nothing",
+        "echo begun; sleep 20": r"within 0.3 s, which is Resources.command_s: begun",
+        "exit 3": r"'exit 3' ended with status 3: it wrote nothing",
+    }
+
+    async def main():
+        async with make_local() as backend:
+            for command, message in failures.items():
+                with pytest.raises(EnvironmentFailure, match=message):
+                    await backend.create(World(setup=(command,), resources=resources))
+
+    run(main())
+
+
+@pytest.mark.timeout(60)
+def test_an_image_without_a_shell_is_named(make, run, tmp_path):
+    image = tmp_path / "image"
+    (image / "etc").mkdir(parents=True)
+
+    async def main():
+        async with make() as backend:
+            async with await backend.create(World(image=str(image))) as sandbox:
+                with pytest.raises(FileNotFoundError, match=f"no /bin/bash.*World.image is '{image}'") as met:
+                    await sandbox.exec("true")
+                assert met.value.filename == "/bin/bash"
+                result = await sandbox.exec(["/nope"])
+                assert (result.exit_code, result.stderr) == (127, b"/nope: No such file or directory\n")
+            with pytest.raises(FileNotFoundError, match=f"World.image is '{image}'"):
+                await backend.create(World(image=str(image), setup=("true",)))
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("inner", "options", "kind", "message"),
+    [
+        ("nope", {}, ValueError, "unknown sandbox 'nope'"),
+        ("namespace", {"xyz": 1}, TypeError, "options.xyz = 1: there is no such option"),
+        ([{"backend": "local"}, {"backend": "namespace", "xyz": 1}], {}, TypeError, "options.xyz"),
+    ],
+)
+def test_a_pool_says_at_once_what_none_of_its_backends_can_be(inner, options, kind, message, caplog):
+    with pytest.raises(kind, match=message):
+        PoolBackend(inner, options=options)
+    assert not caplog.records, "nobody is told of a backend that went, since none was there"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from envgym.registry import make_backend
+from envgym.registry import check_backend, make_backend
 from envgym.sandbox import SandboxBackend
 from envgym_sandboxes.pool.bounds import PoolBounds
 from envgym_sandboxes.pool.member import Member
@@ -25,15 +25,23 @@ def members_of(inner: Inner | list[Inner], options: Mapping[str, Any], bounds: P
     return [Member(name, make, owned, bounds) for name, (_name, make, owned) in zip(names, found, strict=True)]
 
 
+def _check(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse what could not be made now instead of when it is needed."""
+    if name != "auto":
+        check_backend(name, options)
+
+
 def _maker(inner: Inner, options: Mapping[str, Any]) -> tuple[str, Callable[[], SandboxBackend], bool]:
     """Its name, what makes it, and whether the pool closes it."""
     if isinstance(inner, str):
+        _check(inner, options)
         return inner, partial(make_backend, inner, **options), True
     if isinstance(inner, Mapping):
         own = dict(inner)
         name = own.pop("backend", None)
         if not isinstance(name, str):
             raise TypeError(f'{inner!r} names no backend; give {{"backend": "remote", "address": ...}}')
+        _check(name, dict(options) | own)
         return name, partial(make_backend, name, **(dict(options) | own)), True
     if options:
         raise ValueError("options are for backends that are given by name")
