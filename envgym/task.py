@@ -49,6 +49,7 @@ class World(_Frozen):
     trees: host directories laid over the image.
     files: absolute path inside the world -> text content, laid over the trees.
     setup: shell commands run once; their result is part of the task's base snapshot.
+    workdir: where commands begin, made if it is not there; none of the places of programs (/usr, /etc, /proc, ...).
     network: whether programs have the host's network, all of it.
     egress: instead, the only places outside that programs may connect to, through a logging proxy that HTTP_PROXY
         and its like name: "pypi.org" (ports 80 and 443), "pypi.org:8443", "*.example.org" (every name below, not

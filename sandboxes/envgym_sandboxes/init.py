@@ -295,10 +295,7 @@ class Init:
         try:
             self.behalf.inside(partial(self.shell.start, self.behalf.enter))
         except FileNotFoundError:
-            raise OSError(
-                2,
-                "there is no /bin/bash here: string commands and World.setup need it, argv commands do not",
-            ) from None
+            raise OSError(errno.ENOENT, _NO_SHELL) from None
         kill_first(self.shell.pid)
         self.add(self.shell.fds["status"], self.on_status)
         self.add(self.shell.fds["out"], lambda: self.on_shell_output("out", 0))
