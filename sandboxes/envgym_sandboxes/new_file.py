@@ -11,7 +11,7 @@ __all__ = ["check_new_file", "part_of"]
 
 
 def check_new_file(path: Path) -> None:
-    """Raise OSError, with the name, where no file can be: in the place of a directory, or in one that is not there."""
+    """Raise OSError, with the name, where no file can be: in a directory's place, or in one that is not there."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "Is a directory; name a file in it", str(path))
     if not path.parent.is_dir():
