@@ -25,14 +25,14 @@ def check_new_file(path: Path) -> None:
 def part_of(path: Path) -> Iterator[Path]:
     """A name beside `path` to write under and then to rename from; it is gone afterwards. Raises OSError.
 
-    An error of the block that names the part, or nothing, names `path`.
+    An error of the block that names the part names `path`.
     """
     check_new_file(path)
     part = path.with_name(f".{secrets.token_hex(8)}.part")
     try:
         yield part
     except OSError as error:
-        if error.errno is None or error.filename not in (None, part, str(part)):
+        if error.errno is None or error.filename not in (part, str(part)):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from None
     finally:

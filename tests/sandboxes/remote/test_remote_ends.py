@@ -1,6 +1,7 @@
 """What is left, and what is said, when a client, a server or a call ends at the wrong moment."""
 
 import asyncio
+import errno
 import signal
 import subprocess
 import sys
@@ -346,6 +347,26 @@ def test_a_served_backend_that_breaks_is_said_as_it_is(run):
                 await sandbox.exec("x")
             with pytest.raises(EnvgymError, match="the disk is on fire"):
                 await client.create(World())
+
+    run(main())
+
+
+class Full(FakeBackend):
+    """A host whose disk is full."""
+
+    async def export_snapshot(self, snapshot, path):
+        raise OSError(errno.ENOSPC, f"No space left on device, for {snapshot.id}")
+
+
+def test_what_fails_on_the_server_does_not_bear_the_name_of_the_clients_file(run, tmp_path):
+    async def main():
+        async with local_server(Full()) as server, RemoteBackend(server.address, token=TOKEN) as client:
+            sandbox = await client.create(World())
+            snapshot = await sandbox.snapshot()
+            with pytest.raises(OSError, match="No space left") as met:
+                await client.export_snapshot(snapshot, str(tmp_path / "file"))
+            assert met.value.filename is None
+        assert list(tmp_path.iterdir()) == []
 
     run(main())
 
