@@ -24,8 +24,8 @@ KEPT_IN_MODULE = {
     "interpreter": {"CellState"},
     "limits": {"MOST_OUTPUT"},
     "registry": {
-        "AUTO_ORDER", "Group", "check_backend", "choose_task", "find", "gymnasium_id", "hint", "names", "reports", "spec",
-        "unregister", "wrong_option",
+        "AUTO_ORDER", "Group", "check_backend", "choose_task", "find", "gymnasium_id", "hint", "names", "reports",
+        "spec", "unregister", "wrong_option",
     },
     "replay": {"as_env", "forked"},
     "sandbox": {"is_warm"},
