@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests: `core` (under two minutes), `slow` (the rest), or `all` (core first, so that what is broken shows
 # early). Further arguments go to pytest. What this machine cannot run is listed at the end with its reason.
-# Many wait more than they compute: those of sandboxes, and what makes containers, run beside all others.
+# Many wait more than they compute: those of sandboxes run beside all others. Those that compare times, and what
+# mounts on the host, come last, with nothing beside them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -43,19 +44,20 @@ run() { # NAME, then arguments of pytest
 }
 
 in_sandboxes=(tests/sandboxes tests/security)
-of_docker='tests/test_benchmarks.py::test_a_benchmark_runs_and_writes_its_result[docker_start]' # it mounts on the host
+alone=tests/test_benchmarks.py
 side_by_side() { # NAME, then arguments of pytest
   local name=$1 others=() path status=0
   shift
   for path in tests/*; do
-    [[ " ${in_sandboxes[*]} " == *" $path "* || $path == */conftest.py || $path == */__pycache__ ]] || others+=("$path")
+    [[ " ${in_sandboxes[*]} $alone " == *" $path "* || $path == */conftest.py || $path == */__pycache__ ]] || others+=("$path")
   done
-  run "$name-others" "$@" "${others[@]}" --deselect "$of_docker" >"$scratch/others.log" 2>&1 &
+  run "$name-others" "$@" "${others[@]}" >"$scratch/others.log" 2>&1 &
   beside=$!
-  run "$name-sandboxes" "$@" "${in_sandboxes[@]}" "$of_docker" || status=$?
+  run "$name-sandboxes" "$@" "${in_sandboxes[@]}" || status=$?
   wait "$beside" || status=$?
   beside=
   cat "$scratch/others.log"
+  run "$name-alone" "$@" "$alone" || status=$?
   return "$status"
 }
 
