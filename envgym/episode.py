@@ -51,6 +51,7 @@ class Turn:
     messages: what the actor said (primary).
     prompt_ids [P] int32: ids added to the context before sampling; sampled_ids [S] int32; logprobs [S] float32.
     A turn without sampled ids (a person, a script, a chat endpoint) is stored but never trains.
+    act_s, step_s: seconds that the actor and the world took; 0.0 where nobody measured. Not part of equality.
     """
 
     actor: str
@@ -64,13 +65,22 @@ class Turn:
     position: int = 0
     allowed: tuple[int, ...] | None = None
     snapshot: Snapshot | None = None
+    act_s: float = 0.0
+    step_s: float = 0.0
 
     @classmethod
-    def of(cls, actor: str, reply: Reply, step: Step, snapshot: Snapshot | None = None) -> "Turn":
-        """The turn made of an agent's reply and the step that followed."""
+    def of(
+        cls,
+        actor: str,
+        reply: Reply,
+        step: Step,
+        snapshot: Snapshot | None = None,
+        took_s: tuple[float, float] = (0.0, 0.0),
+    ) -> "Turn":
+        """The turn made of an agent's reply and the step that followed; took_s: `act_s` and `step_s`."""
         completion = reply.completion
         if completion is None:
-            return cls(actor, (reply.action.message,), step, snapshot=snapshot)
+            return cls(actor, (reply.action.message,), step, snapshot=snapshot, act_s=took_s[0], step_s=took_s[1])
         return cls(
             actor,
             (reply.action.message,),
@@ -83,6 +93,7 @@ class Turn:
             reply.position,
             reply.allowed,
             snapshot,
+            *took_s,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -115,6 +126,8 @@ class Episode:
 
     root: the step that `reset` gave (for a fork: the step it started from).
     stop: why it ended; None exactly when `failure` says what broke, and then it is never scored.
+    group: names the comparison it was played for (one draw of a task in one step of training); episodes of one
+        group share task and group. "" where it was played for none.
     provenance: names and versions of what took part (policy, environment, package versions), as plain strings.
     """
 
@@ -127,6 +140,7 @@ class Episode:
     failure: Failure | None = None
     parent: ForkPoint | None = None
     grades: tuple[Grade, ...] = ()
+    group: str = ""
     provenance: tuple[tuple[str, str], ...] = ()
     wall_s: float = field(default=0.0, compare=False)
 

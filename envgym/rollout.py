@@ -6,10 +6,10 @@ into data (`Episode.failure`). A hung or slow world delays only itself. It does 
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from time import perf_counter
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -65,7 +65,7 @@ class _Play:
         self.unclaimed: list[Snapshot] = []
         self.where = "reset"
         self.tokens = 0
-        self.started = time.perf_counter()
+        self.started = perf_counter()
 
     async def run(self, step: Step) -> StopReason:
         """Act and step until something stops the episode."""
@@ -78,18 +78,18 @@ class _Play:
             snapshot = await self._snapshot() if every and len(turns) % every == 0 else None
             agent = self._agent(actor)
             # `deadline`, unrolled: two calls per turn, and what never waits must cost next to nothing
-            self.where = "act"
+            self.where, asked = "act", perf_counter()
             with _ACTING:
                 reply = begin(agent.act(step))
                 if type(reply) is Waiting:
                     reply = await reply.within(limits.act_s, "act", Boundary.AGENT)
-            self.where = "step"
+            self.where, said = "step", perf_counter()
             with _STEPPING:
                 answer = begin(self.env.step(reply.action))
                 if type(answer) is Waiting:
                     answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
                 step = answered(answer)
-            turn = Turn.of(actor, reply, step, snapshot)
+            turn = Turn.of(actor, reply, step, snapshot, (said - asked, perf_counter() - said))
             turns.append(turn)
             self.unclaimed.clear()
             if limits.tokens is not None:
@@ -104,7 +104,7 @@ class _Play:
             return StopReason.TURN_LIMIT
         if limits.tokens is not None and self.tokens >= limits.tokens:
             return StopReason.TOKEN_LIMIT
-        if limits.episode_s is not None and time.perf_counter() - self.started >= limits.episode_s:
+        if limits.episode_s is not None and perf_counter() - self.started >= limits.episode_s:
             return StopReason.TIME_LIMIT
         return None
 
@@ -131,12 +131,13 @@ class Origin:
     """Where an episode begins: its id and seed, and for a fork its parent and the step it goes on from.
 
     `start` begins at a stored snapshot instead of a fresh reset; `step` says that the environment is already
-    at that step (a live fork) and must not be reset.
+    at that step (a live fork) and must not be reset. `group` is the episode's (see `Episode`).
     """
 
     episode_id: str
     seed: int
     parent: ForkPoint | None = None
+    group: str = ""
     start: Snapshot | None = None
     step: Step | None = None
 
@@ -170,9 +171,10 @@ async def play(env: Env, agents: dict[str, Agent], *, origin: Origin, rollout: R
         stop=stop,
         failure=failure,
         parent=origin.parent,
+        group=origin.group,
         grades=_own_grade(env, turns),
         provenance=rollout.provenance,
-        wall_s=time.perf_counter() - state.started,
+        wall_s=perf_counter() - state.started,
     )
 
 
@@ -190,7 +192,7 @@ async def branch(
         raise ValueError("branch needs at.step (where the environment is now) and at.parent (the fork point)")
 
     async def one(index: int, seed: int) -> Episode:
-        origin, started = replace(at, episode_id=f"{at.episode_id}/{index}", seed=seed), time.perf_counter()
+        origin, started = replace(at, episode_id=f"{at.episode_id}/{index}", seed=seed), perf_counter()
         forked_env: Env | None = None
         forked_agent: Agent | None = None
         try:
@@ -223,8 +225,9 @@ def _unplayed(task_id: str, origin: Origin, rollout: Rollout, failure: Failure, 
         seed=origin.seed,
         failure=failure,
         parent=origin.parent,
+        group=origin.group,
         provenance=rollout.provenance,
-        wall_s=time.perf_counter() - started,
+        wall_s=perf_counter() - started,
     )
 
 
@@ -253,6 +256,7 @@ class Job:
     rollout: Rollout
     actor: str = THE_AGENT
     start: Snapshot | None = None
+    group: str = ""
 
 
 async def run_episode(job: Job) -> Episode:
@@ -265,8 +269,8 @@ async def run_episode(job: Job) -> Episode:
 
 async def _attempt(job: Job, *, last: bool) -> Episode:
     """One try of a job; the snapshots of a failed one that is not the last are released."""
-    limits, started = job.rollout.limits, time.perf_counter()
-    origin = Origin(job.episode_id, job.seed, start=job.start)
+    limits, started = job.rollout.limits, perf_counter()
+    origin = Origin(job.episode_id, job.seed, start=job.start, group=job.group)
     env: Env | None = None
     agent: Agent | None = None
     try:

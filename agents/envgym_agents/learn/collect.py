@@ -47,14 +47,15 @@ async def collect(
                 task,
                 make_agent,
                 seed=seed_of(seed, 5, step, number, member),
-                episode_id=f"{_slot(step, number)}{member:03d}",
+                episode_id=f"{_slot(step, number)}-{member:03d}",
+                group=_slot(step, number),
             )
             for number, task in zip(numbers, tasks, strict=True)
             for member in range(config.group)
         )
         episodes = await arena.play(jobs)
         for number, task in zip(numbers, tasks, strict=True):
-            group = Group(task.id, tuple(e for e in episodes if e.id.startswith(_slot(step, number))))
+            group = Group(task.id, tuple(e for e in episodes if e.group == _slot(step, number)))
             if teaches(group, config):
                 found.groups.append(group)
         found.episodes += episodes
@@ -68,7 +69,7 @@ def teaches(group: Group, config: Reinforce) -> bool:
 
 
 def _slot(step: int, number: int) -> str:
-    return f"s{step:05d}-g{number:03d}-"
+    return f"s{step:05d}-g{number:03d}"
 
 
 def scheme_of(config: Reinforce) -> Scheme:

@@ -107,7 +107,7 @@ class Arena:
         """A fresh environment of `task`; the caller closes it."""
         return make(self.env, task, backend=self.backend, **self.options)
 
-    def job(self, task: Task, make_agent: AgentFactory, *, seed: int, episode_id: str) -> Job:
+    def job(self, task: Task, make_agent: AgentFactory, *, seed: int, episode_id: str, group: str = "") -> Job:
         """One episode of `task`; environment and agent draw from `seed` only."""
 
         async def make_env() -> Env:
@@ -120,6 +120,7 @@ class Arena:
             seed=seed,
             episode_id=episode_id,
             rollout=self.rollout,
+            group=group,
         )
 
     async def play(
