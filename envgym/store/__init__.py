@@ -4,11 +4,10 @@ from envgym.store.folder import is_store
 from envgym.store.follow import follow
 from envgym.store.log import Damage
 from envgym.store.reader import StoreReader
-from envgym.store.records import Began, Ended, Graded, Record, Turned
-from envgym.store.unfolding import Open
+from envgym.store.records import Answered, Ended, Graded, Record, Said, Turned
 from envgym.store.writer import StoreWriter
 
 __all__ = [
-    "Began", "Damage", "Ended", "Graded", "Open", "Record", "StoreReader", "StoreWriter", "Turned", "follow",
-    "is_store",
+    "Answered", "Damage", "Ended", "Graded", "Record", "Said", "StoreReader", "StoreWriter",
+    "Turned", "follow", "is_store",
 ]  # fmt: skip

@@ -150,6 +150,16 @@ def _arrays(arrays: Sequence[np.ndarray], kind: pa.DataType) -> pa.Array:
     return _Cut(map(len, arrays)).lists(pa.array(values.astype(kind.to_pandas_dtype(), copy=False), kind))
 
 
+def _errors(turns: Sequence[Turn], exact: Exact) -> pa.Array:
+    errors = [turn.error for turn in turns]
+    texts = [
+        exact.texts(f"error.{name}", [None if one is None else getattr(one, name) for one in errors], _one)
+        for name in ("message", "text")
+    ]
+    missing = pa.array([one is None for one in errors], pa.bool_())
+    return pa.StructArray.from_arrays(texts, fields=list(TURNS.field("error").type), mask=missing)
+
+
 def turns_batch(episodes: Sequence[Episode]) -> pa.RecordBatch:
     """The turns of some episodes, in their order."""
     turns: list[Turn] = [turn for episode in episodes for turn in episode.turns]
@@ -186,6 +196,7 @@ def turns_batch(episodes: Sequence[Episode]) -> pa.RecordBatch:
             [None if turn.snapshot is None else json.dumps(turn.snapshot.model_dump()) for turn in turns],
             pa.string(),
         ),
+        "error": _errors(turns, exact),
         "act_s": pa.array([turn.act_s for turn in turns], pa.float64()),
         "step_s": pa.array([turn.step_s for turn in turns], pa.float64()),
     }

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from envgym.episode import Began
 from envgym.store.folder import Places, is_store, parts
 from envgym.store.log import Damage, read_log
-from envgym.store.records import Began, Record, Turned
+from envgym.store.records import Answered, Record, Said, Turned
 
 __all__ = ["follow"]
 
@@ -24,7 +25,7 @@ def follow(path: str | Path, *, poll_s: float = 0.1, until: Callable[[], bool] =
     top = Path(path)
     if not is_store(top):
         raise ValueError(f"{top} is no store; name the folder that episodes are stored in")
-    told: dict[str, tuple[int, int]] = {}  # of unfinished episodes: attempt, and turns so far
+    told: dict[str, tuple[int, int]] = {}  # of unfinished episodes: attempt, and half turns so far
     read: dict[int, int] = {}  # of logs: up to where
     while True:
         last = until()  # asked before looking, so that what came until then is told
@@ -58,9 +59,10 @@ def _is_new(record: Record, told: dict[str, tuple[int, int]]) -> bool:
         if record.id in told and told[record.id][0] >= record.attempt:
             return False
         told[record.id] = (record.attempt, 0)
-    elif isinstance(record, Turned):
-        attempt, turns = told.get(record.episode, (0, 0))
-        if record.index < turns:
+    elif isinstance(record, Turned | Said | Answered):
+        attempt, steps = told.get(record.episode, (0, 0))
+        step = 2 * record.index + (not isinstance(record, Said))
+        if step < steps:
             return False
-        told[record.episode] = (attempt, record.index + 1)
+        told[record.episode] = (attempt, step + 1)
     return True

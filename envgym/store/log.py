@@ -64,9 +64,7 @@ class LogWriter:
         self._synced = 0
 
     def append(self, *records: Record) -> None:
-        """Write records, all at once. Where that fails (a full disk, a value that JSON cannot hold), nothing
-        stays.
-        """
+        """Write records, all at once; nothing stays of them where a disk is full or JSON cannot hold a value."""
         framed = []
         for record in records:
             payload = encode(record)
@@ -122,21 +120,21 @@ def _naming(path: Path) -> Iterator[None]:
 def read_log(path: Path, start: int = 0) -> Iterator[tuple[Record | Damage, int]]:
     """The records from byte `start` on, each with the byte after it; damage in the place of what cannot be read.
 
-    Raises StoreCorrupt when the file is no log. A log that is being written may end in a torn record: reading can
-    begin again at the byte that came with the last whole one.
+    A log that is being written may end in a torn record: reading can begin again at the byte that came with the
+    last whole one.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size == 0:
             return
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-            _check_magic(path, data[: len(MAGIC)])
+            if start < len(MAGIC) and (wrong := _wrong_magic(data[: len(MAGIC)])):
+                yield Damage(path, "byte 0", wrong), len(MAGIC)
             yield from _records(path, data, max(start, len(MAGIC)))
 
 
-def _check_magic(path: Path, head: bytes) -> None:
-    if not MAGIC.startswith(head[: len(MAGIC)]):
-        raise StoreCorrupt(f"{path}: not a log of a store: it begins with {head[:16]!r}")
+def _wrong_magic(head: bytes) -> str:
+    return "" if MAGIC.startswith(head) else f"not a log of a store: it begins with {head!r}"
 
 
 def _records(path: Path, data: mmap.mmap, at: int) -> Iterator[tuple[Record | Damage, int]]:

@@ -13,7 +13,7 @@ from typing import Self
 import pyarrow as pa
 
 from envgym.env import Grade
-from envgym.episode import Episode, Group
+from envgym.episode import Episode, Group, Unfinished
 from envgym.errors import StoreCorrupt
 from envgym.messages import ImagePart
 from envgym.store.folder import Places, is_store, parts
@@ -22,7 +22,7 @@ from envgym.store.records import regraded
 from envgym.store.rows import grades_of, ids_of, texts_of
 from envgym.store.schema import SCHEMAS
 from envgym.store.sources import Logged, Sharded, Source
-from envgym.store.unfolding import Open, Unfolding
+from envgym.store.unfolding import Unfolding
 
 __all__ = ["StoreReader"]
 
@@ -42,7 +42,7 @@ class StoreReader:
             what = "is no store" if self.path.exists() else "does not exist"
             raise ValueError(f"{self.path} {what}; name the folder that episodes were stored in")
         self.damage: list[Damage] = []
-        self.unfinished: dict[str, Open] = {}
+        self.unfinished: dict[str, Unfinished] = {}
         for _ in range(_TRIES):
             try:
                 self._open()
@@ -87,7 +87,7 @@ class StoreReader:
             try:
                 batch = source.batch(table, block)
             except StoreCorrupt as error:
-                self.damage.append(Damage(*source.where(table, block), str(error)))
+                self.damage.append(_damage(source, table, block, error))
             else:
                 yield block, batch
 
@@ -204,7 +204,12 @@ def _lost(source: Source, block: int, error: StoreCorrupt) -> Damage | None:
         names = ids_of(source.batch("episodes", block))
     except StoreCorrupt:
         return None
-    return Damage(*source.where("turns", block), str(error), tuple(names))
+    return _damage(source, "turns", block, error, tuple(names))
+
+
+def _damage(source: Source, table: str, block: int, error: StoreCorrupt, lost: tuple[str, ...] = ()) -> Damage:
+    path, where = source.where(table, block)
+    return Damage(path, where, str(error.__cause__ or error), lost)
 
 
 def _edges(source: Source, block: int) -> Iterable[tuple[str, str, str, str | None]]:

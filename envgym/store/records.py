@@ -17,45 +17,43 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from envgym.env import Grade, Step, StopReason
-from envgym.episode import Episode, ForkPoint, Turn
+from envgym.episode import Began, Episode, ForkPoint, Turn
 from envgym.errors import Failure, StoreCorrupt
+from envgym.messages import ParseError
 from envgym.policy import VersionRun
 from envgym.wire import messages_from_json, snapshot_from_json, step_from_json
 
-__all__ = ["CODECS", "HEAD", "Began", "Ended", "Graded", "Record", "Turned", "decode", "encode", "regraded"]
+__all__ = [
+    "CODECS", "HEAD", "Answered", "Began", "Ended", "Graded", "Record", "Said", "Turned", "decode", "encode",
+    "regraded",
+]  # fmt: skip
 
 HEAD = struct.Struct("<BI")
 CODECS = _MSGPACK, _JSON = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
-    """An episode begins: all of an `Episode` that is known before its first turn.
+class Said:
+    """An actor has spoken, and the world has not answered yet: the turn's `step` is empty."""
 
-    attempt: an episode that begins again, with a higher one, leaves what it had behind.
-    """
+    episode: str
+    index: int
+    turn: Turn
 
-    id: str
-    task_id: str
-    root: Step
-    seed: int
-    parent: ForkPoint | None = None
-    group: str = ""
-    provenance: tuple[tuple[str, str], ...] = ()
-    attempt: int = 0
 
-    @classmethod
-    def of(cls, episode: Episode) -> "Began":
-        """How an episode began."""
-        return cls(
-            episode.id, episode.task_id, episode.root, episode.seed, episode.parent, episode.group,
-            episode.provenance,
-        )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The world's answer to what was last said: that turn is complete."""
+
+    episode: str
+    index: int
+    step: Step
+    step_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """A turn is complete. index: its number among the episode's own turns."""
+    """A whole turn, where nobody was told in between. index: its number among the episode's own turns."""
 
     episode: str
     index: int
@@ -97,7 +95,7 @@ class Graded:
     grade: Grade
 
 
-Record = Began | Turned | Ended | Graded
+Record = Began | Said | Answered | Turned | Ended | Graded
 
 
 # -- writing -----------------------------------------------------------------------------------------------------
@@ -133,16 +131,26 @@ def _began(record: Began) -> tuple[dict[str, Any], tuple[bytes, ...]]:
     return head, ()
 
 
-def _turned(record: Turned) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+def _turned(record: Turned | Said) -> tuple[dict[str, Any], tuple[bytes, ...]]:
     turn = record.turn
     prompt, sampled = turn.prompt_ids, turn.sampled_ids
     head = {
-        "k": "turned", "episode": record.episode, "index": record.index, "actor": turn.actor,
+        "k": "turned" if type(record) is Turned else "said",
+        "episode": record.episode, "index": record.index, "actor": turn.actor,
         "messages": turn.messages, "step": _step(turn.step), "segment": turn.segment, "position": turn.position,
         "versions": [(run.start, run.version) for run in turn.versions], "allowed": turn.allowed,
-        "snapshot": turn.snapshot, "act_s": turn.act_s, "step_s": turn.step_s, "ids": (len(prompt), len(sampled)),
+        "snapshot": turn.snapshot, "error": turn.error, "act_s": turn.act_s, "step_s": turn.step_s,
+        "ids": (len(prompt), len(sampled)),
     }  # fmt: skip
     return head, (prompt.tobytes(), sampled.tobytes(), turn.logprobs.tobytes())
+
+
+def _answered(record: Answered) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+    head = {
+        "k": "answered", "episode": record.episode, "index": record.index, "step": _step(record.step),
+        "step_s": record.step_s,
+    }  # fmt: skip
+    return head, ()
 
 
 def _ended(record: Ended) -> tuple[dict[str, Any], tuple[bytes, ...]]:
@@ -158,7 +166,7 @@ def _graded(record: Graded) -> tuple[dict[str, Any], tuple[bytes, ...]]:
 
 
 _PARTS: dict[type, Callable[[Any], tuple[dict[str, Any], tuple[bytes, ...]]]] = {
-    Began: _began, Turned: _turned, Ended: _ended, Graded: _graded,
+    Began: _began, Said: _turned, Answered: _answered, Turned: _turned, Ended: _ended, Graded: _graded,
 }  # fmt: skip
 
 
@@ -189,7 +197,7 @@ def _read_began(raw: dict[str, Any], _body: memoryview) -> Began:
     )
 
 
-def _read_turned(raw: dict[str, Any], body: memoryview) -> Turned:
+def _read_turned(raw: dict[str, Any], body: memoryview) -> Turned | Said:
     prompt, sampled = raw["ids"]
     if len(body) != 4 * (prompt + 2 * sampled):
         raise ValueError(f"{len(body)} bytes of tokens, and {prompt} + {sampled} ids are said")
@@ -206,10 +214,15 @@ def _read_turned(raw: dict[str, Any], body: memoryview) -> Turned:
         position=raw["position"],
         allowed=None if raw["allowed"] is None else tuple(raw["allowed"]),
         snapshot=snapshot_from_json(raw["snapshot"]),
+        error=None if raw["error"] is None else ParseError.model_validate(raw["error"]),
         act_s=raw["act_s"],
         step_s=raw["step_s"],
     )
-    return Turned(raw["episode"], raw["index"], turn)
+    return (Turned if raw["k"] == "turned" else Said)(raw["episode"], raw["index"], turn)
+
+
+def _read_answered(raw: dict[str, Any], _body: memoryview) -> Answered:
+    return Answered(raw["episode"], raw["index"], step_from_json(raw["step"]), raw["step_s"])
 
 
 def _read_ended(raw: dict[str, Any], _body: memoryview) -> Ended:
@@ -228,7 +241,8 @@ def _read_graded(raw: dict[str, Any], _body: memoryview) -> Graded:
 
 
 _READERS: dict[str, Callable[[dict[str, Any], memoryview], Record]] = {
-    "began": _read_began, "turned": _read_turned, "ended": _read_ended, "graded": _read_graded,
+    "began": _read_began, "said": _read_turned, "answered": _read_answered, "turned": _read_turned,
+    "ended": _read_ended, "graded": _read_graded,
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from envgym.env import Grade, Step, StopReason
 from envgym.episode import Episode, ForkPoint, Turn
 from envgym.errors import Failure
-from envgym.messages import Message, Part, ToolCall
+from envgym.messages import Message, ParseError, Part, ToolCall
 from envgym.policy import VersionRun
 from envgym.wire import snapshot_from_json
 
@@ -125,6 +125,22 @@ def _steps(column: Any, exact: _Exact, count: int, prefix: str = "") -> list[Ste
     return made
 
 
+def _structs(name: str, column: pa.StructArray, exact: _Exact, texts: Sequence[str]) -> list[dict[str, Any] | None]:
+    """A column of structs. texts: those of its fields that are."""
+    rows: list[dict[str, Any] | None] = column.to_pylist()
+    for field in texts:
+        found = exact.restored(f"{name}.{field}", [row and row[field] for row in rows], range(len(rows)))
+        for row, text in zip(rows, found, strict=True):
+            if row is not None:
+                row[field] = text
+    return rows
+
+
+def _errors(column: pa.StructArray, exact: _Exact) -> list[ParseError | None]:
+    rows = _structs("error", column, exact, ("message", "text"))
+    return [None if row is None else ParseError.model_validate(row) for row in rows]
+
+
 def turns_of(batch: pa.RecordBatch) -> list[Turn]:
     """The turns of a batch, in order. Their token arrays are views of it and cannot be written to."""
     exact = _Exact(batch.column("exact"))
@@ -143,6 +159,7 @@ def turns_of(batch: pa.RecordBatch) -> list[Turn]:
     plain = {
         name: batch.column(name).to_pylist() for name in ("segment", "position", "snapshot", "act_s", "step_s")
     }
+    errors = _errors(batch.column("error"), exact)
     return [
         Turn(
             actor=actors[row],
@@ -160,6 +177,7 @@ def turns_of(batch: pa.RecordBatch) -> list[Turn]:
             snapshot=None
             if plain["snapshot"][row] is None
             else snapshot_from_json(json.loads(plain["snapshot"][row])),
+            error=errors[row],
             act_s=plain["act_s"][row],
             step_s=plain["step_s"][row],
         )
@@ -210,12 +228,7 @@ def episodes_of(batch: pa.RecordBatch, turns: Sequence[Turn]) -> list[Episode]:
 
 
 def _failures(column: pa.StructArray, exact: _Exact) -> list[Failure | None]:
-    rows = column.to_pylist()
-    for name in ("kind", "message", "where", "trace"):
-        texts = exact.restored(f"failure.{name}", [row and row[name] for row in rows], range(len(rows)))
-        for row, text in zip(rows, texts, strict=True):
-            if row is not None:
-                row[name] = text
+    rows = _structs("failure", column, exact, ("kind", "message", "where", "trace"))
     return [None if row is None else Failure.model_validate(row) for row in rows]
 
 

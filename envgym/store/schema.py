@@ -61,6 +61,7 @@ TURNS = pa.schema(
         ("position", pa.int32()),  # ids in the segment before this turn's
         ("allowed", pa.list_(pa.int32())),  # null: the first id was not restricted
         ("snapshot", pa.string()),  # JSON; the state before this turn
+        ("error", pa.struct([("message", pa.string()), ("text", pa.string())])),  # what was said is no action
         ("act_s", pa.float64()),
         ("step_s", pa.float64()),
         ("exact", pa.string()),

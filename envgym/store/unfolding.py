@@ -4,21 +4,13 @@ Pure; the same for writer and reader. A record that comes twice (a crash while o
 next log) counts once.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from envgym.env import Grade
-from envgym.episode import Episode, Turn
-from envgym.store.records import Began, Ended, Graded, Record, Turned
+from envgym.episode import Began, Episode, Unfinished
+from envgym.store.records import Answered, Ended, Graded, Record, Said, Turned
 
-__all__ = ["Open", "Unfolding"]
-
-
-@dataclass(slots=True)
-class Open:
-    """An episode that has begun and not ended."""
-
-    began: Began
-    turns: list[Turn] = field(default_factory=list)
+__all__ = ["Unfolding"]
 
 
 @dataclass(slots=True)
@@ -29,7 +21,7 @@ class Unfolding:
     missing, and why; nothing of them counts.
     """
 
-    open: dict[str, Open] = field(default_factory=dict)
+    open: dict[str, Unfinished] = field(default_factory=dict)
     ended: dict[str, Episode] = field(default_factory=dict)
     later: list[tuple[str, Grade]] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
@@ -39,16 +31,16 @@ class Unfolding:
         if isinstance(record, Began):
             known = self.open.get(record.id)
             if known is None or known.began.attempt < record.attempt:
-                self.open[record.id] = Open(record)
+                self.open[record.id] = Unfinished(record)
                 self.broken.pop(record.id, None)
-        elif isinstance(record, Turned):
+        elif isinstance(record, Turned | Said | Answered):
             self._turned(record)
         elif isinstance(record, Ended):
             self._ended(record)
         elif isinstance(record, Graded):
             self.later.append((record.episode, record.grade))
 
-    def _turned(self, record: Turned) -> None:
+    def _turned(self, record: Turned | Said | Answered) -> None:
         if record.episode in self.ended or record.episode in self.broken:
             return
         found = self.open.get(record.episode)
@@ -58,7 +50,21 @@ class Unfolding:
             del self.open[record.episode]
             self.broken[record.episode] = f"its turns {len(found.turns)} to {record.index - 1} are lost"
         elif record.index == len(found.turns):
+            self._go_on(found, record)
+
+    def _go_on(self, found: Unfinished, record: Turned | Said | Answered) -> None:
+        """The next thing that happens in an episode."""
+        if isinstance(record, Said):
+            found.said = record.turn
+        elif isinstance(record, Turned):
             found.turns.append(record.turn)
+            found.said = None
+        elif found.said is not None:
+            found.turns.append(replace(found.said, step=record.step, step_s=record.step_s))
+            found.said = None
+        else:
+            del self.open[record.episode]
+            self.broken[record.episode] = f"what was said in turn {record.index} is lost"
 
     def _ended(self, record: Ended) -> None:
         if record.episode in self.ended or record.episode in self.broken:

@@ -18,16 +18,17 @@ from types import TracebackType
 from typing import Self
 
 from envgym.env import Grade
-from envgym.episode import Episode, Turn
+from envgym.episode import Began, Episode, Turn, Unfinished
 from envgym.errors import StoreCorrupt
 from envgym.messages import ImagePart
 from envgym.store.compaction import rewrite, write_shard
-from envgym.store.folder import Places, parts
+from envgym.store.folder import Places, is_store, parts
 from envgym.store.log import Damage, LogWriter, read_log
-from envgym.store.records import Began, Ended, Graded, Record, Turned
+from envgym.store.reader import StoreReader
+from envgym.store.records import Answered, Ended, Graded, Record, Said, Turned
 from envgym.store.rows import ids_of
 from envgym.store.shard import Kind
-from envgym.store.unfolding import Open, Unfolding
+from envgym.store.unfolding import Unfolding
 
 __all__ = ["StoreWriter"]
 
@@ -53,6 +54,8 @@ class StoreWriter:
         self._log_bytes, self._sync_s = log_bytes, sync_s
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file; a store is a folder: name another path")
+        if self.path.is_dir() and not is_store(self.path) and any(self.path.iterdir()):
+            raise ValueError(f"{self.path} holds other things and no store; name a new folder")
         for folder in (self._places.logs, self._places.shards):
             folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self._places.lock)
@@ -88,13 +91,14 @@ class StoreWriter:
         self._working: Future[None] | None = None
         self._syncing: Future[None] | None = None
         self._timer: threading.Timer | None = None
+        self._reader: StoreReader | None = None
         self._log = self._next_log()
         self._settle([number for number, _ in found.logs])
 
     # -- appending -------------------------------------------------------------------------------------------------
 
     @property
-    def unfinished(self) -> Mapping[str, Open]:
+    def unfinished(self) -> Mapping[str, Unfinished]:
         """The episodes that have begun and not ended, by id: what is known of each."""
         return self._state.open
 
@@ -110,7 +114,7 @@ class StoreWriter:
         """An episode begins; one that is unfinished begins again, and what it had no longer counts."""
         record = self._attempted(began)
         self._append(record)
-        self._state.open[began.id] = Open(record)
+        self._state.open[began.id] = Unfinished(record)
 
     def _attempted(self, began: Began) -> Began:
         if began.id in self._ids:
@@ -118,8 +122,26 @@ class StoreWriter:
         known = self._state.open.get(began.id)
         return began if known is None else replace(began, attempt=known.began.attempt + 1)
 
+    def said(self, episode: str, index: int, turn: Turn) -> None:
+        """An actor of an unfinished episode has spoken; the turn's step is still to come. index: the next turn."""
+        known = self._next(episode, index)
+        self._append(Said(episode, index, turn))
+        known.said = turn
+
     def turn(self, episode: str, index: int, turn: Turn) -> None:
-        """A turn of an unfinished episode is complete. index: among its own turns; the next one."""
+        """A turn of an unfinished episode is complete. index: among its own turns; the next one.
+
+        What was told by `said` is not written again: the turn is that one with its step.
+        """
+        known = self._next(episode, index)
+        if known.said is not None:
+            self._append(Answered(episode, index, turn.step, turn.step_s))
+        else:
+            self._append(Turned(episode, index, turn))
+        known.turns.append(turn)
+        known.said = None
+
+    def _next(self, episode: str, index: int) -> Unfinished:
         known = self._state.open.get(episode)
         if known is None:
             raise ValueError(
@@ -127,8 +149,7 @@ class StoreWriter:
             )
         if index != len(known.turns):
             raise ValueError(f"turn {index} of episode {episode!r}: the next one is {len(known.turns)}")
-        self._append(Turned(episode, index, turn))
-        known.turns.append(turn)
+        return known
 
     def append(self, episode: Episode) -> None:
         """A finished episode. Of one whose turns were all told as they happened, only the end is written."""
@@ -159,6 +180,16 @@ class StoreWriter:
         self._number += 1
         write_shard(self._places.shard(self._number), new())
         self._ids |= fresh
+
+    def __getitem__(self, episode: str) -> Episode:
+        """An episode that has ended here. Raises KeyError, StoreCorrupt."""
+        if (known := self._state.ended.get(episode)) is not None:
+            return known
+        if episode not in self._ids:
+            raise KeyError(f"{self.path} holds no episode {episode!r} that has ended")
+        if self._reader is None or episode not in self._reader:
+            self._reader = StoreReader(self.path)
+        return self._reader[episode]
 
     def grade(self, episode: str, grade: Grade) -> None:
         """One more verdict on an episode that has ended."""
@@ -223,6 +254,8 @@ class StoreWriter:
             log.append(found.began)
             for index, turn in enumerate(found.turns):
                 log.append(Turned(episode, index, turn))
+            if found.said is not None:
+                log.append(Said(episode, len(found.turns), found.said))
         log.sync()
         return log
 
@@ -264,6 +297,7 @@ class StoreWriter:
         if found.shards and [kind] != [shard.about.kind for shard in found.shards]:
             self._number += 1
             rewrite(self._places.shard(self._number), found.shards, kind=kind)
+            self._reader = None
 
     def close(self) -> None:
         """Finish what goes on in the background, move what has ended to a shard, make all durable; idempotent."""
@@ -294,7 +328,7 @@ class StoreWriter:
         self.close()
 
 
-def _told(known: Open, episode: Episode) -> bool:
+def _told(known: Unfinished, episode: Episode) -> bool:
     """Whether what was told of an unfinished episode as it happened is all of it but its end."""
     return (
         len(known.turns) == len(episode.turns)

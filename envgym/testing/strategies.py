@@ -38,7 +38,8 @@ messages = st.builds(
     tool_call_id=texts,
 )
 many_messages = st.lists(messages, max_size=3).map(tuple)
-actions = st.builds(Action, message=messages, error=st.none() | st.builds(ParseError, message=texts, text=texts))
+errors = st.builds(ParseError, message=texts, text=texts)
+actions = st.builds(Action, message=messages, error=st.none() | errors)
 numbers = st.dictionaries(names, floats, max_size=3)
 
 
@@ -104,7 +105,8 @@ def paths(draw: Callable[[st.SearchStrategy[Any]], Any]) -> tuple[Turn, ...]:
         arrays = (np.array(prompt, np.int32), np.array(sampled, np.int32), np.array(widths, np.float32))
         allowed, snapshot = draw(st.none() | ids.map(tuple)), draw(st.none() | snapshots)
         took = draw(st.floats(0, 9)), draw(st.floats(0, 9))
-        found.append(Turn(actor, said, step, *arrays, versions, segment, length, allowed, snapshot, *took))
+        error = draw(st.none() | errors)
+        found.append(Turn(actor, said, step, *arrays, versions, segment, length, allowed, snapshot, error, *took))
         length += len(prompt) + len(sampled)
     return tuple(found)
 

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from envgym.env import Grade, Step, StopReason
-from envgym.episode import Episode, ForkPoint, Turn
+from envgym.episode import Began, Episode, ForkPoint, Turn
 from envgym.errors import StoreCorrupt
 from envgym.messages import Message
-from envgym.store import Began, Ended, Graded, StoreReader, StoreWriter, Turned, follow
+from envgym.store import Ended, Graded, StoreReader, StoreWriter, Turned, follow
 from envgym.store.columns import episodes_batch, grades_batch, turns_batch
 from envgym.store.records import Record, decode, encode
 from envgym.store.rows import episodes_of, grades_of, turns_of
