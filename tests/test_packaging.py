@@ -28,7 +28,9 @@ KEPT_IN_MODULE = {
         "spec", "unregister", "wrong_option",
     },
     "replay": {"as_env", "forked"},
+    "rollout": {"unplayed"},
     "sandbox": {"is_warm"},
+    "store": {"Answered", "Damage", "Ended", "Graded", "Record", "Said", "Turned", "is_store"},
     "task": {"checked_world", "evenly"},
     "tools": {"read_json_call"},
 }  # fmt: skip

@@ -29,7 +29,7 @@ from envgym_sandboxes.links import Links
 from envgym_sandboxes.shell import Running, Shell, ShellState, first_state
 from envgym_sandboxes.tree import kill_all, live_processes, signal_all, stopped
 
-__all__ = ["rehearse", "serve"]
+__all__ = ["Init"]
 
 _PATIENCE_S = 5.0
 _NO_SHELL = "there is no /bin/bash here: string commands and World.setup need it, argv commands do not"
@@ -399,25 +399,3 @@ class Init:
             self.add(fd, self.behalf.answer)
         signal_all(set(live_processes(self.me)) - self.halted, signal.SIGCONT)
         self.say({"id": head["id"]})
-
-
-def serve(sock: socket.socket, spec: dict[str, Any]) -> None:
-    """Run the loop for this sandbox."""
-    Init(sock, spec).loop()
-
-
-def rehearse() -> None:
-    """Do once what a start does: a fork's first writes to shared pages cost most of it."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    packet = protocol.encode({"workdir": "/", "python": None, "lowers": ["a"] * 8, "limits": {}})
-    socket.send_fds(ours, [packet], [0])
-    spec, _body, fds = protocol.receive(theirs)
-    init = Init(ours, spec)
-    init.add(ours.fileno(), init.on_request)
-    init.say({"ready": True})
-    for fd in (fds[0], init.wake_r, init.wake_w):
-        os.close(fd)
-    with open("/proc/self/comm", "rb") as file:
-        file.read()
-    theirs.close()
-    ours.close()

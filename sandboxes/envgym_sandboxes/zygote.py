@@ -17,13 +17,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
-from envgym_sandboxes import capsule, enclosure, init, jobs, landlock, masks, protocol, root, syscalls
+from envgym_sandboxes import capsule, enclosure, jobs, landlock, masks, protocol, root, syscalls
 from envgym_sandboxes.layer_room import room_left
+from envgym_sandboxes.lives import Spare, fail, run_init, wait_for_spec
 from envgym_sandboxes.moved_python import move_python
 from envgym_sandboxes.removal import remove_tree
 from envgym_sandboxes.seat import Seat
@@ -51,15 +50,6 @@ def _enter(settings: dict[str, Any]) -> None:
     syscalls.mount("envgym", settings["state"], "tmpfs", _TMPFS, "mode=0755")
     os.chdir(settings["state"])
     os.mkdir(_EMPTY)
-
-
-@dataclass(frozen=True, slots=True)
-class Spare:
-    """A process that waits to become an init. seat: what it takes of a container's processes meanwhile."""
-
-    pid: int
-    sock: socket.socket
-    seat: Seat | None = None
 
 
 class Zygote:
@@ -210,7 +200,7 @@ class Zygote:
             pid = os.fork()
             if pid == 0:
                 self._leave(keep=set(fds))
-                _run_init(spec, fds[0], enclosure.enclose if "domain" in spec else root.stay, spec)
+                run_init(spec, fds[0], enclosure.enclose if "domain" in spec else root.stay, spec)
         self.children[pid] = head["sandbox"]
         return pid
 
@@ -276,8 +266,8 @@ class Zygote:
         def run(error: OSError | None) -> NoReturn:
             self._leave(keep={theirs.fileno(), *namespaces, *joins, *([seat.fileno()] if seat else [])})
             join = seat.join if seat else _nothing
-            prepare = partial(_fail, error) if error else partial(capsule.prepare, namespaces, joins, join)
-            _wait_for_spec(theirs, prepare, capsule.confine)
+            prepare = partial(fail, error) if error else partial(capsule.prepare, namespaces, joins, join)
+            wait_for_spec(theirs, prepare, capsule.confine)
 
         try:
             return Spare(capsule.begin(processes, here, run), ours, seat)
@@ -293,7 +283,7 @@ class Zygote:
         if pid == 0:
             kind = {"privileged": self.settings["privileged"], "network": network}
             prepare = partial(root.prepare, {theirs.fileno()}, self.furnished, **kind)
-            _wait_for_spec(theirs, prepare, root.confine)
+            wait_for_spec(theirs, prepare, root.confine)
         theirs.close()
         return Spare(pid, ours)
 
@@ -335,48 +325,8 @@ class Zygote:
         syscalls.close_fds(keep | {0, 1, 2, self.owner, self.furnished})
 
 
-def _wait_for_spec(sock: socket.socket, prepare: Callable[[], None], confine: Callable[..., None]) -> NoReturn:
-    """A spare's whole life. What fails before there is anybody to tell is told then."""
-    failure: OSError | None = None
-    try:
-        signal.set_wakeup_fd(-1)
-        os.dup2(1, 2)
-        prepare()
-        init.rehearse()
-    except OSError as error:
-        failure = error
-    try:
-        spec, _body, fds = protocol.receive(sock)
-        sock.close()
-    except BaseException:
-        os._exit(70)
-    if failure is not None:
-        _run_init(spec, fds[0], _fail, failure)
-    groups, counters = fds[2 : 2 + len(spec["cgroups"])], fds[2 + len(spec["cgroups"]) :]
-    spec["meters"] = dict(zip(spec["meters"], counters, strict=True))
-    _run_init(spec, fds[0], confine, spec, fds[1], groups)
-
-
-def _fail(error: OSError) -> NoReturn:
-    raise error
-
-
 def _nothing() -> None:
     """Nobody is told."""
-
-
-def _run_init(spec: dict[str, Any], fd: int, enter: Callable[..., None], *given: Any) -> NoReturn:
-    """An init's whole life; it never returns into the zygote's stack."""
-    sock = socket.socket(fileno=fd)
-    try:
-        enter(*given)
-        init.serve(sock, spec)
-    except BaseException as error:
-        try:
-            sock.sendall(protocol.encode({"dead": f"{type(error).__name__}: {error}"}))
-        finally:
-            os._exit(70)
-    os._exit(0)
 
 
 def _serve(zygote: Zygote) -> NoReturn:
