@@ -30,7 +30,9 @@ KEPT_IN_MODULE = {
     "replay": {"as_env", "forked"},
     "rollout": {"unplayed"},
     "sandbox": {"is_warm"},
-    "store": {"Answered", "Damage", "Ended", "Graded", "Record", "Said", "Turned", "is_store"},
+    "store": {
+        "Answered", "Damage", "Ended", "Graded", "Record", "Said", "TokenBatch", "Tokens", "Turned", "is_store",
+    },
     "task": {"checked_world", "evenly"},
     "tools": {"read_json_call"},
 }  # fmt: skip

@@ -10,7 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from envgym.env import Grade
 from envgym.episode import Episode, Group, Unfinished
@@ -22,6 +24,7 @@ from envgym.store.records import regraded
 from envgym.store.rows import grades_of, ids_of, texts_of
 from envgym.store.schema import SCHEMAS
 from envgym.store.sources import Logged, Sharded, Source
+from envgym.store.tokens import Tokens
 from envgym.store.unfolding import Unfolding
 
 __all__ = ["StoreReader"]
@@ -117,6 +120,7 @@ class StoreReader:
                     continue
                 for episode in found:
                     yield self._graded(episode)
+                source.forget(block)
 
     def __iter__(self) -> Iterator[Episode]:
         """Every episode in stored order. Raises StoreCorrupt at the first thing that cannot be read."""
@@ -183,6 +187,21 @@ class StoreReader:
             for block in range(source.blocks(name))
         ]
         return pa.Table.from_batches(batches, pa.schema([schema.field(one) for one in chosen]))
+
+    def tokens(self) -> Tokens:
+        """What training reads, to draw minibatches from. Raises StoreCorrupt when a block is damaged."""
+        ids: list[str] = []
+        turns: list[pa.RecordBatch] = []
+        places: list[NDArray[np.int64]] = []
+        for source in self._sources:
+            for block in range(source.blocks("episodes")):
+                batch = source.batch("episodes", block)
+                counts = batch.column("turns").to_numpy().astype(np.int64)
+                firsts = np.cumsum(counts) - counts
+                places.append(np.stack([np.full_like(counts, len(turns)), firsts, counts], axis=1))
+                turns.append(source.batch("turns", block))
+                ids += ids_of(batch)
+        return Tokens(ids, turns, np.concatenate(places) if places else np.zeros((0, 3), np.int64))
 
     def close(self) -> None:
         """Let go of the files; what was read of them stays."""

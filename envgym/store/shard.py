@@ -290,6 +290,13 @@ class Shard:
             self._sound.add((table, number))
         return data
 
+    def forget(self, table: str, number: int) -> None:
+        """Let the pages of a block go; who still has views of it reads them from the file again."""
+        view, block = self._views.get(table), self.blocks(table)[number]
+        if view is not None and isinstance(view.obj, mmap.mmap):
+            first = block.at - block.at % mmap.PAGESIZE
+            view.obj.madvise(mmap.MADV_DONTNEED, first, block.at + block.bytes - first)
+
     def _hot(self, table: str, data: memoryview) -> pa.RecordBatch:
         message = pa.ipc.read_message(pa.py_buffer(data))
         return pa.ipc.read_record_batch(message, self._schema(table))

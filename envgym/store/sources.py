@@ -38,6 +38,10 @@ class Source(Protocol):
         """A block's file, and its place there in words."""
         ...
 
+    def forget(self, block: int) -> None:
+        """Nobody needs it for now: its pages need not stay in memory."""
+        ...
+
     def close(self) -> None:
         """Let go of files."""
         ...
@@ -73,6 +77,11 @@ class Sharded:
         """See `Source`."""
         return self._shard.path(table), self._shard.where(table, block)
 
+    def forget(self, block: int) -> None:
+        """See `Source`."""
+        for table in ("episodes", "turns"):
+            self._shard.forget(table, block)
+
     def close(self) -> None:
         """See `Source`."""
         self._shard.close()
@@ -105,6 +114,9 @@ class Logged:
     def where(self, table: str, block: int) -> tuple[Path, str]:
         """See `Source`."""
         return self._logs, "its records"
+
+    def forget(self, block: int) -> None:
+        """See `Source`."""
 
     def close(self) -> None:
         """See `Source`."""

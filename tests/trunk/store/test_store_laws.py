@@ -1,6 +1,7 @@
 """Laws of the store: what is read is what was written (n), whichever way it took through logs and shards."""
 
 import json
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -245,6 +246,35 @@ def test_tables_open_without_our_code(tmp_path: Path) -> None:
     table = pq.read_table(cold, page_checksum_verification=True)
     assert table.column("messages")[0].as_py()[0]["content"] == "e0 0"
     assert json.loads(table.schema.metadata[b"envgym.schema"]) == 1
+
+
+@pytest.mark.slow
+@relaxed
+@given(many, st.sampled_from(["hot", "cold", "log"]), st.randoms(use_true_random=False))
+def test_minibatches_hold_the_tokens_of_their_episodes(
+    tmp_path: Path, found: list[Episode], kind: str, chance: random.Random
+) -> None:
+    with StoreWriter(path := fresh(tmp_path)) as writer:
+        if kind == "log":
+            for episode in found:
+                writer.append(episode)
+        else:
+            for episode in found:
+                writer.extend([episode])
+            writer.compact(kind)  # type: ignore[arg-type]
+        tokens = StoreReader(path).tokens()
+    assert list(tokens.ids) == [episode.id for episode in found]
+    drawn = [chance.randrange(len(found)) for _ in range(5)] if found else []
+    batch = tokens.take(drawn)
+    turns = [turn for number in drawn for turn in found[number].turns]
+    assert batch.turns_B.tolist() == [len(found[number].turns) for number in drawn]
+    assert batch.prompts_N.tolist() == [len(turn.prompt_ids) for turn in turns]
+    assert batch.samples_N.tolist() == [len(turn.sampled_ids) for turn in turns]
+    for name in ("prompt_ids", "sampled_ids", "logprobs"):
+        want = np.concatenate([getattr(turn, name) for turn in turns]) if turns else np.zeros(0)
+        assert getattr(batch, name).tobytes() == want.tobytes()
+    with pytest.raises(IndexError, match="numbered from 0"):
+        tokens.take([len(found)])
 
 
 def test_tokens_of_hot_shards_are_not_copied(tmp_path: Path) -> None:
