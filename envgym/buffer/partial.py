@@ -2,7 +2,7 @@
 
 What was sampled stays what it was: ids, log-probabilities and versions of the stretches are laid end to end, so a
 turn that two versions wrote says which token is whose. A finished episode does not show that it was ever cut.
-Source: partial rollouts, Kimi k1.5 (Kimi Team 2025, arXiv 2501.12599, section 2.6.2).
+Source: partial rollouts, Kimi k1.5 (Kimi Team 2025, arXiv 2501.12599).
 """
 
 from collections.abc import Sequence

@@ -4,8 +4,8 @@ The guarantee is per token: whatever `take` gives out, no token that trains was 
 ``version - bound``. It is kept by a sweep before every batch. Admission (`start`) only avoids waste: it gives leave
 to play another group where that can still be used. ``bound=0`` is synchronous training. The queue knows one event
 loop's tasks, no threads, and not how episodes are played or learned from.
-Sources: staleness bound and admission, AReaL (Fu et al. 2025, arXiv 2505.24298, eq. 3); there the bound holds for
-the aggregate, here for every token.
+Sources: a bound on staleness with admission control, AReaL (Fu et al. 2025, arXiv 2505.24298); there the inequality
+is all there is and bounds the aggregate, here a sweep bounds every token.
 """
 
 import asyncio
