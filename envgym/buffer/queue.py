@@ -92,8 +92,9 @@ class OnPolicyQueue:
         """Hand a group in; False where there is no room, which never happens with a ticket.
 
         Of a refill ticket, `group` holds the fresh members only. Without a ticket the group is admitted as if it
-        had just been started. Raises ValueError for a ticket that is not out, for more fresh members than were
-        asked for, for a group without members, and for sampled tokens whose version is unknown.
+        had just been started. Raises ValueError for a ticket that is not out, for fresh members that are more than
+        were asked for or of another comparison, for a group without members, and for sampled tokens whose version
+        is unknown; the ticket is still good then.
         """
         if not len(group):
             raise ValueError(f"group of task {group.task_id!r} has no members; abandon its ticket instead")
@@ -264,6 +265,12 @@ class OnPolicyQueue:
         if len(fresh) > ticket.missing:
             raise ValueError(
                 f"group {ticket.number} asked for {ticket.missing} fresh members, and got {len(fresh)}"
+            )
+        others = {member.group for member in fresh} - {ticket.group}
+        if others:
+            raise ValueError(
+                f"group {ticket.number} was played as {ticket.group!r}, and got fresh members of {sorted(others)}; "
+                "play a refill with Ticket.group as the episodes' group"
             )
         place = self._places.get(ticket.number)
         whole = None

@@ -1,6 +1,6 @@
-"""The values of an `OnPolicyQueue`: tickets, what was taken, what was swept, the counters, and its state.
+"""The values of an `OnPolicyQueue`: tickets, what was taken, what was swept, the counters, its state, its places.
 
-They are plain, frozen and without behaviour; the queue alone moves groups between them.
+What the queue gives out is frozen; a `Place` is its own, and only the queue changes one.
 """
 
 from collections.abc import Mapping

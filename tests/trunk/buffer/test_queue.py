@@ -128,6 +128,11 @@ def test_refill_asks_for_fresh_members_and_the_group_waits_for_them() -> None:
     assert queue.try_start() is None  # asked once, and the place is taken
     with pytest.raises(ValueError, match="asked for 2 fresh members, and got 3"):
         queue.try_put(group("z", 3, 3, 3), refill)
+    other = Group("t", (replace(episode("y", 3), group="another"),))
+    with pytest.raises(ValueError, match=r"was played as '', and got fresh members of \['another'\]"):
+        queue.try_put(other, refill)
+    with pytest.raises(ValueError, match="holds episode a0 twice"):
+        queue.try_put(group("a", 3), refill)
     queue.try_put(group("b", 3, "failed"), refill)
     again = queue.try_start()
     assert again is not None
