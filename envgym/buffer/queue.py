@@ -68,7 +68,7 @@ class OnPolicyQueue:
         A group started now trains after those before it, `batch` per version; it is let in where its tokens will
         then be at most `bound` versions old.
         """
-        for place in self._places.values():
+        for place in self._in_order:
             if place.missing and not place.asked:
                 place.asked = True
                 first = place.group.episodes[0]
@@ -196,7 +196,7 @@ class OnPolicyQueue:
 
     def put_back(self) -> None:
         """What is out waits again, as if it had not been taken."""
-        self._places = dict(sorted({**self._places, **self._out}.items()))
+        self._places |= self._out
         self._out.clear()
         self._wake()
 
@@ -252,6 +252,11 @@ class OnPolicyQueue:
         before = len(self._places) + len(self._running)
         return bool(self._out) + before // self.batch > self.bound
 
+    @property
+    def _in_order(self) -> list[Place]:
+        """By number, so that nothing that is reported or asked for depends on who came in first."""
+        return sorted(self._places.values(), key=lambda place: place.number)
+
     def _number(self) -> int:
         self._next += 1
         return self._next - 1
@@ -292,7 +297,7 @@ class OnPolicyQueue:
             self._settle(whole)
 
     def _sweep(self) -> None:
-        old = [place for place in self._places.values() if place.eldest is not None and place.eldest < self.allowed]
+        old = [place for place in self._in_order if place.eldest is not None and place.eldest < self.allowed]
         for place in old:
             self._settle(place)
         if old:

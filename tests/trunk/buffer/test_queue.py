@@ -436,7 +436,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueLaws = QueueMachine.TestCase
-TestQueueLaws.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestQueueLaws.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestQueueLaws = pytest.mark.slow(TestQueueLaws)
 
 
