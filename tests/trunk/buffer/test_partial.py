@@ -1,5 +1,6 @@
 """An episode that was cut and went on is the episode that was never cut, and every token keeps its version."""
 
+import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +11,13 @@ from hypothesis import strategies as st
 from envgym.buffer.partial import Partial, join
 from envgym.buffer.versions import Span, counted_runs, joined_runs, oldest_version, span
 from envgym.env import Grade, Snapshot, Step, StopReason
-from envgym.episode import Episode, Turn
+from envgym.episode import Episode, ForkPoint, Turn
 from envgym.errors import Boundary, Failure
-from envgym.messages import Message
-from envgym.policy import VersionRun
+from envgym.limits import Limits, Sampling
+from envgym.messages import Action, Message
+from envgym.policy import Completion, Prompt, Session, VersionRun
+from envgym.rollout import Origin, Rollout, play
+from envgym.testing.fakes import MemoryEnv, ScriptedAgent, ScriptedPolicy
 
 SNAPSHOT = Snapshot(restore="replay", task_id="t", seed=0)
 BROKE = Failure(boundary=Boundary.ENVIRONMENT, kind="k", message="m", where="step", turn=0)
@@ -242,3 +246,46 @@ def test_joined_runs_are_minimal() -> None:
     assert joined_runs([(one, 2), ((), 0), (other, 2), (one, 1)]) == (
         VersionRun(0, 1), VersionRun(3, 2), VersionRun(4, 1),
     )  # fmt: skip
+
+
+class NoisyPolicy(ScriptedPolicy):
+    """As scripted, with as many tokens per turn as its context is long, so that budgets fall anywhere."""
+
+    async def sample(self, prompt: Prompt, sampling: Sampling, session: Session | None = None) -> Completion:
+        self.tokens = 1 + len(prompt.ids) % 5
+        return await super().sample(prompt, sampling, session)
+
+
+async def played_in_stretches(budget: int | None, *, versions: bool = False) -> tuple[Episode, int]:
+    """One game, played by the rollout in stretches of `budget` tokens; every stretch is under the next version."""
+    policy = NoisyPolicy()
+    looks = [Action.call("look", cell=n % 5) for n in range(12)]
+    agent = ScriptedAgent([*looks, Action.call("give_up")], policy=policy)
+    env, stretches = MemoryEnv(), 1
+    rollout = Rollout(limits=Limits(tokens=budget))
+    cut = await play(env, {agent.name: agent}, origin=Origin("e", 5), rollout=rollout)
+    if cut.stop is not StopReason.TOKEN_LIMIT:
+        return cut, stretches
+    partial = Partial(cut)
+    while True:
+        policy.version += versions
+        stretches += 1
+        whole = partial.episode
+        origin = Origin("e", 5, parent=ForkPoint("e", len(whole.turns)), step=whole.turns[-1].step)
+        more = await play(env, {agent.name: agent}, origin=origin, rollout=rollout)
+        if more.stop is not StopReason.TOKEN_LIMIT:
+            end = partial.finished(more.turns, stop=more.stop, failure=more.failure, grades=more.grades)
+            return end, stretches
+        partial = partial.extended(more.turns, wall_s=more.wall_s)
+
+
+@pytest.mark.parametrize("budget", [1, 7, 20, 60])
+def test_an_episode_that_the_rollout_played_in_stretches_is_the_one_played_at_once(budget: int) -> None:
+    whole, _one = asyncio.run(played_in_stretches(None))
+    again, stretches = asyncio.run(played_in_stretches(budget))
+    assert stretches > 1
+    assert again == whole
+    later, stretches = asyncio.run(played_in_stretches(budget, versions=True))
+    assert [list(turn.sampled_ids) for turn in later.turns] == [list(turn.sampled_ids) for turn in whole.turns]
+    newest = max(run.version for turn in later.turns for run in turn.versions)
+    assert (oldest_version(later), newest) == (0, stretches - 1)
