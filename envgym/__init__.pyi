@@ -18,10 +18,12 @@ from envgym.env import Snapshot as Snapshot
 from envgym.env import Step as Step
 from envgym.env import StopReason as StopReason
 from envgym.env import observation_digest as observation_digest
+from envgym.episode import Began as Began
 from envgym.episode import Episode as Episode
 from envgym.episode import ForkPoint as ForkPoint
 from envgym.episode import Group as Group
 from envgym.episode import Turn as Turn
+from envgym.episode import Unfinished as Unfinished
 from envgym.errors import AgentFailure as AgentFailure
 from envgym.errors import Boundary as Boundary
 from envgym.errors import DeadlineExceeded as DeadlineExceeded
@@ -41,6 +43,10 @@ from envgym.interpreter import CellResult as CellResult
 from envgym.interpreter import Interpreter as Interpreter
 from envgym.interpreter import InterpreterSnapshot as InterpreterSnapshot
 from envgym.interpreter import Variable as Variable
+from envgym.jobs import Job as Job
+from envgym.jobs import Memory as Memory
+from envgym.jobs import run_episode as run_episode
+from envgym.jobs import stream as stream
 from envgym.limits import Limits as Limits
 from envgym.limits import Resources as Resources
 from envgym.limits import Sampling as Sampling
@@ -67,13 +73,11 @@ from envgym.registry import make_backend as make_backend
 from envgym.registry import open_interpreter as open_interpreter
 from envgym.registry import register as register
 from envgym.replay import Replaying as Replaying
-from envgym.rollout import Job as Job
 from envgym.rollout import Origin as Origin
+from envgym.rollout import Recorder as Recorder
 from envgym.rollout import Rollout as Rollout
 from envgym.rollout import branch as branch
 from envgym.rollout import play as play
-from envgym.rollout import run_episode as run_episode
-from envgym.rollout import stream as stream
 from envgym.sandbox import WARM_PYTHON as WARM_PYTHON
 from envgym.sandbox import BackendReport as BackendReport
 from envgym.sandbox import ExecResult as ExecResult
@@ -86,8 +90,9 @@ from envgym.sandbox import SandboxBackend as SandboxBackend
 from envgym.sandbox import SandboxSnapshot as SandboxSnapshot
 from envgym.sandbox import Screen as Screen
 from envgym.sandbox import Shell as Shell
-from envgym.storage import EpisodeWriter as EpisodeWriter
-from envgym.storage import read_episodes as read_episodes
+from envgym.store import StoreReader as StoreReader
+from envgym.store import StoreWriter as StoreWriter
+from envgym.store import follow as follow
 from envgym.task import Task as Task
 from envgym.task import TaskSet as TaskSet
 from envgym.task import Tree as Tree
@@ -105,6 +110,7 @@ __all__ = [
     "AgentFactory",
     "AgentFailure",
     "BackendReport",
+    "Began",
     "Boundary",
     "CellError",
     "CellResult",
@@ -117,7 +123,6 @@ __all__ = [
     "EnvgymError",
     "EnvironmentFailure",
     "Episode",
-    "EpisodeWriter",
     "ExecResult",
     "Failure",
     "ForkPoint",
@@ -132,6 +137,7 @@ __all__ = [
     "Job",
     "Keeper",
     "Limits",
+    "Memory",
     "MemoryUse",
     "Message",
     "MeteredBackend",
@@ -146,6 +152,7 @@ __all__ = [
     "PoolFull",
     "ProcessStatus",
     "Prompt",
+    "Recorder",
     "Replay",
     "ReplayDiverged",
     "Replaying",
@@ -169,6 +176,8 @@ __all__ = [
     "Step",
     "StopReason",
     "StoreCorrupt",
+    "StoreReader",
+    "StoreWriter",
     "Taken",
     "Task",
     "TaskSet",
@@ -178,19 +187,20 @@ __all__ = [
     "ToolSpec",
     "Tree",
     "Turn",
+    "Unfinished",
     "Variable",
     "VersionRun",
     "World",
     "branch",
     "check_call",
     "compact",
+    "follow",
     "make",
     "make_backend",
     "observation_digest",
     "open_interpreter",
     "parse_call",
     "play",
-    "read_episodes",
     "register",
     "run_episode",
     "stream",

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from envgym.env import Grade, Snapshot, Step, StopReason
 from envgym.errors import Failure
-from envgym.messages import Message, text_of
+from envgym.messages import Action, Message, ParseError, text_of
 from envgym.policy import Reply, VersionRun
 
-__all__ = ["Episode", "ForkPoint", "Group", "Turn"]
+__all__ = ["Began", "Episode", "ForkPoint", "Group", "Turn", "Unfinished"]
 
 _NO_IDS: NDArray[np.int32] = np.zeros(0, np.int32)
 _NO_LOGPROBS: NDArray[np.float32] = np.zeros(0, np.float32)
@@ -51,6 +51,7 @@ class Turn:
     messages: what the actor said (primary).
     prompt_ids [P] int32: ids added to the context before sampling; sampled_ids [S] int32; logprobs [S] float32.
     A turn without sampled ids (a person, a script, a chat endpoint) is stored but never trains.
+    error: why what was said is no action, where it is none (see `Action`).
     act_s, step_s: seconds that the actor and the world took; 0.0 where nobody measured. Not part of equality.
     """
 
@@ -65,6 +66,7 @@ class Turn:
     position: int = 0
     allowed: tuple[int, ...] | None = None
     snapshot: Snapshot | None = None
+    error: ParseError | None = None
     act_s: float = 0.0
     step_s: float = 0.0
 
@@ -80,7 +82,15 @@ class Turn:
         """The turn made of an agent's reply and the step that followed; took_s: `act_s` and `step_s`."""
         completion = reply.completion
         if completion is None:
-            return cls(actor, (reply.action.message,), step, snapshot=snapshot, act_s=took_s[0], step_s=took_s[1])
+            return cls(
+                actor,
+                (reply.action.message,),
+                step,
+                snapshot=snapshot,
+                error=reply.action.error,
+                act_s=took_s[0],
+                step_s=took_s[1],
+            )
         return cls(
             actor,
             (reply.action.message,),
@@ -93,6 +103,7 @@ class Turn:
             reply.position,
             reply.allowed,
             snapshot,
+            reply.action.error,
             *took_s,
         )
 
@@ -110,14 +121,56 @@ class Turn:
         said = text_of(self.messages[0])[:40] if self.messages else ""
         return f"<Turn of {self.actor}: {said!r}, {len(self.sampled_ids)} sampled, reward {self.step.reward}>"
 
+    @property
+    def action(self) -> Action:
+        """What the world was given."""
+        return Action(message=self.messages[0], error=self.error)
+
     def _plain(self) -> tuple[object, ...]:
         return (
             self.actor, self.messages, self.step, self.versions,
-            self.segment, self.position, self.allowed, self.snapshot,
+            self.segment, self.position, self.allowed, self.snapshot, self.error,
         )  # fmt: skip
 
     def _arrays(self) -> tuple[NDArray[np.generic], ...]:
         return (self.prompt_ids, self.sampled_ids, self.logprobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """An episode begins: all of an `Episode` that is known before its first turn.
+
+    attempt: an episode that begins again, with a higher one, leaves what it had behind.
+    """
+
+    id: str
+    task_id: str
+    root: Step
+    seed: int
+    parent: ForkPoint | None = None
+    group: str = ""
+    provenance: tuple[tuple[str, str], ...] = ()
+    attempt: int = 0
+
+    @classmethod
+    def of(cls, episode: "Episode") -> "Began":
+        """How an episode began."""
+        return cls(
+            episode.id, episode.task_id, episode.root, episode.seed, episode.parent, episode.group,
+            episode.provenance,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Unfinished:
+    """An episode that has begun and not ended, as far as it was recorded.
+
+    said: the turn that the world has not answered; its `step` is empty.
+    """
+
+    began: Began
+    turns: list[Turn] = field(default_factory=list)
+    said: Turn | None = None
 
 
 @dataclass(frozen=True, slots=True)

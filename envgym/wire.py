@@ -1,4 +1,4 @@
-"""The one JSON form of messages, actions, steps and snapshots, for the store and for pipes.
+"""The one JSON form of messages, actions, steps and snapshots, for pipes and for programs.
 
 Plain JSON values (dicts, lists, strings, numbers); writing them as ASCII (`dumps`) keeps every text exactly,
 lone surrogates and NUL included, which models do produce. No schema version is here: the containers have one.

@@ -36,7 +36,6 @@ KEPT_IN_MODULE = {
     },
     "replay": {"as_env", "forked"},
     "sandbox": {"is_warm"},
-    "storage": {"SCHEMA", "Damage", "decode", "encode", "scan_episodes"},
     "task": {"checked_world", "evenly"},
     "tools": {"read_json_call"},
 }  # fmt: skip

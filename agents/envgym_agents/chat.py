@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from envgym.env import THE_AGENT, Env, Step
+from envgym.episode import Turn
 from envgym.limits import Sampling
 from envgym.messages import Action, Message, ToolSpec
 from envgym.policy import Completion, Policy, Prompt, Reply, Session
@@ -117,6 +118,19 @@ class LMAgent:
         self._history.append(action.message)
         self._turn += 1
         return Reply(action, added.ids, completion, added.segment, added.position, sampling.allowed)
+
+    def recall(self, step: Step, turn: Turn) -> None:
+        """See `envgym.regain.Recalling`: the ids that were sampled are taken as they are; nothing is sampled."""
+        added = self._show(self._observed(step))
+        place = (added.segment, added.position)
+        if list(added.ids) != turn.prompt_ids.tolist() or place != (turn.segment, turn.position):
+            raise ValueError(
+                f"in turn {self._turn} the template adds {len(added.ids)} ids at {place}, and "
+                f"{len(turn.prompt_ids)} were recorded at {(turn.segment, turn.position)}"
+            )
+        text = self._conversation.said(turn.sampled_ids.tolist())
+        self._history.append(read_action(text, self._maker.tools).message)
+        self._turn += 1
 
     def fork(self, *, seed: int) -> "LMAgent":
         """An agent with the same history and cache whose further draws come from `seed`."""

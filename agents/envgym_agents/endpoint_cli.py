@@ -14,7 +14,7 @@ from envgym.episode import Episode
 from envgym.limits import Limits, Sampling
 from envgym.registry import make, make_backend, spec
 from envgym.rollout import Origin, Rollout, play
-from envgym.storage import EpisodeWriter, read_episodes
+from envgym.store import StoreReader, StoreWriter, is_store
 from envgym_agents.endpoint import Endpoint
 from envgym_agents.foreign import Access, command
 from envgym_agents.model import load_model
@@ -35,7 +35,7 @@ def endpoint_command(  # noqa: PLR0913 - a command has the options it has
     max_tokens: Annotated[int, typer.Option(min=1, help="Default bound of one completion.")] = 256,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
     device: Annotated[str, typer.Option(help="Where the model runs, such as cpu or cuda.")] = "cpu",
-    out: Annotated[Path | None, typer.Option(help="Append the episode to this file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Append the episode to this store.")] = None,
     env_option: Annotated[list[str] | None, typer.Option(help="name=value for the environment.")] = None,
     task_option: Annotated[list[str] | None, typer.Option(help="name=value for its task set.")] = None,
 ) -> None:
@@ -80,8 +80,8 @@ def endpoint_command(  # noqa: PLR0913 - a command has the options it has
 
 
 def _new_id(out: Path | None) -> str:
-    """An episode id that the file does not hold yet: it counts on from what is stored."""
-    stored = {episode.id for episode in read_episodes(out)} if out is not None and out.exists() else set()
+    """An episode id that the store does not hold yet: it counts on from what is there."""
+    stored = set(StoreReader(out).ids) if out is not None and is_store(out) else set()
     return next(name for number in count(len(stored)) if (name := f"episode-{number:06d}") not in stored)
 
 
@@ -103,7 +103,7 @@ def _announce(access: Access) -> None:
 
 def _finish(episode: Episode, out: Path | None) -> None:
     if out is not None:
-        with EpisodeWriter(out) as writer:
+        with StoreWriter(out) as writer:
             writer.append(episode)
     ended = episode.stop if episode.failure is None else f"failed ({episode.failure.boundary})"
     if episode.stop is StopReason.TURN_LIMIT:

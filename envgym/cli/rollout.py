@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -22,17 +22,18 @@ import typer
 
 from envgym.cli.options import key_values
 from envgym.env import Env
-from envgym.episode import Episode
+from envgym.episode import Began, Episode
+from envgym.jobs import Job, stream
 from envgym.limits import Limits
 from envgym.plain_text import visible
 from envgym.policy import Agent
 from envgym.registry import find, make, make_backend, spec, wrong_option
-from envgym.rollout import Job, Rollout, stream
+from envgym.rollout import Rollout
 from envgym.sandbox import SandboxBackend
-from envgym.storage import EpisodeWriter, read_episodes
+from envgym.store import StoreReader, StoreWriter, is_store
 from envgym.task import Task, TaskSet
 
-__all__ = ["Plan", "Tally", "rollout_command", "run_plan", "stored_of"]
+__all__ = ["Plan", "Tally", "check_store", "rollout_command", "run_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,40 +119,44 @@ class Plan:
         return (job(index, tasks[index % count]) for index in range(self.episodes))
 
 
-def stored_of(plan: Plan, out: Path) -> list[Episode]:
-    """The episodes of a plan that an earlier, interrupted call left in its file.
+def check_store(plan: Plan, out: Path) -> int:
+    """How many episodes of a plan an earlier, interrupted call left in its store.
 
     Raises ValueError naming the first one that this plan would not play just so.
     """
-    if out.is_dir():
-        raise ValueError(f"--out {out} is a directory; name a file in it")
-    if not out.is_file():  # none yet, or a device
-        return []
-    stored, jobs = list(read_episodes(out)), {job.episode_id: job for job in plan.jobs(None)}
-    advice = "go on with the command that began this file, or name another"
-    for episode in stored:
-        job = jobs.pop(episode.id, None)
+    if not is_store(out):
+        return 0
+    with StoreReader(out) as reader:
+        stored = [Began.of(episode) for episode in reader]
+        stored += [found.began for found in reader.unfinished.values()]
+    jobs, advice = {job.episode_id: job for job in plan.jobs(None)}, "go on with the command that began it"
+    for began in stored:
+        job = jobs.pop(began.id, None)
         if job is None:
-            raise ValueError(f"--out {out} holds episode {episode.id!r}, which is not of this plan; {advice}")
-        then = {**dict(episode.provenance), "task": episode.task_id, "seed": episode.seed}
+            raise ValueError(
+                f"--out {out} holds episode {began.id!r}, which is not of this plan; {advice}, or name another"
+            )
+        then = {**dict(began.provenance), "task": began.task_id, "seed": began.seed}
         now = {**dict(job.rollout.provenance), "task": job.task_id, "seed": job.seed}
         for name in {**then, **now}:
             if then.get(name) != now.get(name):
                 raise ValueError(
                     f"--out {out} was begun otherwise: {name} was {then.get(name, 'not given')}, now it is "
-                    f"{now.get(name, 'not given')}; {advice}"
+                    f"{now.get(name, 'not given')}; {advice}, or name another store"
                 )
-    return stored
+    return len(reader)
 
 
-async def run_plan(plan: Plan, *, stored: Collection[str] = ()) -> AsyncIterator[Episode]:
-    """Play a plan, but for the episode ids in `stored`, and yield its episodes as they finish."""
+async def run_plan(plan: Plan, memory: StoreWriter | None = None) -> AsyncIterator[Episode]:
+    """Play a plan and yield its episodes as they finish; those that a store remembers are not played again."""
     async with AsyncExitStack() as stack:
         backend = None
         if spec(plan.env).sandbox:
             backend = await stack.enter_async_context(make_backend(plan.sandbox))
-        jobs = (job for job in plan.jobs(backend) if job.episode_id not in stored)
-        async for episode in stream(jobs, concurrency=plan.concurrency, retries=plan.retries):
+        playing = stream(plan.jobs(backend), concurrency=plan.concurrency, retries=plan.retries, memory=memory)
+        async for episode in playing:
+            if memory is not None and episode.id not in memory:  # its world failed, and that is how it ended
+                memory.append(episode)
             yield episode
 
 
@@ -178,13 +183,18 @@ def rollout_command(  # noqa: PLR0913  # one parameter per option
         key_values(task_option or (), "--task-option"),
         key_values(agent_option or (), "--agent-option"),
     )  # fmt: skip
-    stored = [] if out is None else stored_of(plan, out)
+    stored = 0 if out is None else check_store(plan, out)
     tally = Tally(plan)
     try:
         asyncio.run(_collect(plan, out, stored, tally))
     except KeyboardInterrupt as error:
-        kept = "none is kept (--out FILE keeps them)" if out is None else f"kept in {out}; the same command goes on"
-        error.add_note(f"{tally.done} of {episodes} episodes were played, {kept}")
+        if out is None:
+            error.add_note(
+                f"{tally.done} of {episodes} episodes were played, none is kept (--out STORE keeps them)"
+            )
+        else:
+            kept = len(StoreReader(out)) if is_store(out) else 0
+            error.add_note(f"{kept} of {episodes} episodes were played, kept in {out}; the same command goes on")
         raise
     summary = tally.summary(out)
     if as_json:
@@ -240,21 +250,17 @@ class Tally:
         }
 
 
-async def _collect(plan: Plan, out: Path | None, stored: Sequence[Episode], tally: Tally) -> None:
+async def _collect(plan: Plan, out: Path | None, stored: int, tally: Tally) -> None:
     from rich.console import Console  # only who plays pays for it
 
     from envgym.progress import Bar
 
-    for episode in stored:
-        tally.add(episode)
     with ExitStack() as stack:
-        writer = stack.enter_context(EpisodeWriter(out)) if out is not None else None
+        writer = stack.enter_context(StoreWriter(out)) if out is not None else None
         bar = stack.enter_context(Bar(Console(stderr=True), "episodes", plan.episodes))
-        if stored:
-            bar.say(f"{out} holds {len(stored)} of {plan.episodes} episodes; the others are played")
-        async for episode in run_plan(plan, stored={episode.id for episode in stored}):
-            if writer is not None:
-                writer.append(episode)
+        if stored or (writer is not None and writer.unfinished):
+            bar.say(f"{out} holds {stored} of {plan.episodes} episodes; the others are played")
+        async for episode in run_plan(plan, writer):
             tally.add(episode)
             bar.update(tally.done)
 

@@ -18,23 +18,24 @@ from rich.tree import Tree
 
 from envgym.env import Step
 from envgym.episode import Episode, Turn
-from envgym.errors import StoreCorrupt
+from envgym.episode_json import episode_to_json
 from envgym.messages import text_of
 from envgym.plain_text import visible
-from envgym.storage import Damage, encode, scan_episodes
+from envgym.store import Damage, StoreReader
 from envgym.tools import compact
+from envgym.wire import dumps
 
 __all__ = ["show_command"]
 
 _SHORT = 600
 _ROWS = 100
-_NAMED = 10  # damaged lines
+_NAMED = 10  # damaged places
 _UNBOUNDED = 400  # columns where no terminal bounds them
 
 
 def show_command(
-    file: Annotated[Path, typer.Argument(help="A file of episodes.", exists=True, dir_okay=False)],
-    episode: Annotated[str | None, typer.Option(help="An episode's id, or its number in the file from 0.")] = None,
+    store: Annotated[Path, typer.Argument(help="A store of episodes.", exists=True)],
+    episode: Annotated[str | None, typer.Option(help="An episode's id, or its number in the store from 0.")] = None,
     turn: Annotated[int | None, typer.Option(min=0, help="One turn of it, in full, with its tokens.")] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Rows of the list [default: 100; with --json all]")
@@ -48,51 +49,58 @@ def show_command(
     if episode is None:
         if turn is not None:
             raise ValueError("--turn needs --episode")
-        _list(file, limit, as_json, console)
+        _list(store, limit, as_json, console)
         return
-    found = _find(file, episode)
+    found = _find(store, episode)
     if turn is not None and turn >= len(found.turns):
         raise ValueError(f"--turn {turn}: episode {found.id} has {len(found.turns)} turns, numbered from 0")
     if as_json:
-        record = json.loads(encode(found).partition(b" ")[2])
-        print(json.dumps(record if turn is None else record["turns"][turn]))
+        record = episode_to_json(found)
+        print(dumps(record if turn is None else record["turns"][turn]).decode())
     elif turn is not None:
         console.print(_turn_in_full(found, turn))
     else:
         console.print(_tree(found))
 
 
-def _find(file: Path, wanted: str) -> Episode:
-    for number, found in enumerate(scan_episodes(file)):
-        if isinstance(found, Episode) and wanted in (found.id, str(number)):
-            return found
-        if isinstance(found, Damage) and wanted == str(number):
-            raise StoreCorrupt(str(found))
-    raise ValueError(f"--episode {wanted!r} is neither an id nor a number in {file}")
+def _find(store: Path, wanted: str) -> Episode:
+    with StoreReader(store) as reader:
+        if wanted not in reader and wanted.isdecimal() and int(wanted) < len(reader):
+            wanted = reader.ids[int(wanted)]
+        if wanted in reader:
+            return reader[wanted]
+    unfinished = ", where it is unfinished" if wanted in reader.unfinished else ""
+    raise ValueError(
+        f"--episode {wanted!r} is neither an id nor a number of an episode that ended in {store}{unfinished}"
+    )
 
 
-def _list(file: Path, limit: int | None, as_json: bool, console: Console) -> None:
-    """The good rows; then, on standard error, the damaged ones (exit status 1) and a torn tail (no fault)."""
+def _list(store: Path, limit: int | None, as_json: bool, console: Console) -> None:
+    """The good rows; then, on standard error, what is damaged (exit status 1) and what is unfinished (no fault)."""
     bound = limit or (None if as_json else _ROWS)
     table = Table("#", "episode", "task", "turns", "tokens", "reward", "ended", box=None, pad_edge=False)
     good, damaged = 0, []
-    for number, found in enumerate(scan_episodes(file)):
-        if isinstance(found, Damage):
-            damaged.append(found)
-            continue
-        good += 1
-        if bound is not None and good > bound:
-            continue
-        if as_json:
-            print(json.dumps(_facts(found)))
-        else:
-            _add_row(table, number, found)
-    if damaged and not good and not damaged[0].torn:
-        raise StoreCorrupt(str(damaged[0]))
+    with StoreReader(store) as reader:
+        for found in reader.scan():
+            if isinstance(found, Damage):
+                damaged.append(found)
+                continue
+            good += 1
+            if bound is not None and good > bound:
+                continue
+            if as_json:
+                print(json.dumps(_facts(found)))
+            else:
+                _add_row(table, good - 1, found)
     if not as_json:
         console.print(table)
         if bound is not None and good > bound:
             console.print(f"... and {good - bound} more (--limit)")
+    if reader.unfinished:
+        print(
+            f"envgym: {len(reader.unfinished)} more began and did not end: they are being played, or can go on",
+            file=sys.stderr,
+        )
     _tell(damaged)
 
 
@@ -107,12 +115,11 @@ def _add_row(table: Table, number: int, episode: Episode) -> None:
 
 
 def _tell(damaged: Sequence[Damage]) -> None:
-    corrupt = [one for one in damaged if not one.torn]
-    for one in [*corrupt[:_NAMED], *(one for one in damaged if one.torn)]:
+    for one in damaged[:_NAMED]:
         print(f"envgym: {visible(str(one))}", file=sys.stderr)
-    if len(corrupt) > _NAMED:
-        print(f"envgym: {len(corrupt) - _NAMED} more lines of {corrupt[0].path} are damaged", file=sys.stderr)
-    if corrupt:
+    if len(damaged) > _NAMED:
+        print(f"envgym: {len(damaged) - _NAMED} more places are damaged", file=sys.stderr)
+    if damaged:
         raise typer.Exit(1)
 
 

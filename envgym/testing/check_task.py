@@ -11,10 +11,11 @@ from typing import Any
 
 from envgym.env import THE_AGENT, Env, Playable
 from envgym.episode import Episode
+from envgym.jobs import Job, run_episode
 from envgym.limits import Limits
 from envgym.policy import AgentFactory
 from envgym.replay import as_env
-from envgym.rollout import Job, Rollout, run_episode
+from envgym.rollout import Rollout
 from envgym.task import Task, TaskSet
 from envgym.testing.fakes import ScriptedAgent
 

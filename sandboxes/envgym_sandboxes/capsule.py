@@ -68,17 +68,18 @@ def _watch(first: int) -> NoReturn:
     os._exit(code if code >= 0 else 128 - code)
 
 
-def prepare(namespaces: Sequence[int], groups: list[int]) -> None:
+def prepare(namespaces: Sequence[int], groups: list[int], joined: Callable[[], None]) -> None:
     """Enter the container: what needs no spec. Raises OSError.
 
     namespaces: descriptors of its mount and network namespaces. groups: of the files by which a process joins its
-    cgroups.
+    cgroups. joined: called when it has.
     """
     syscalls.die_with_parent()
     os.setsid()
     os.umask(0o022)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     root.join_cgroups(groups)
+    joined()
     mounts, network = namespaces
     syscalls.set_namespace(network, syscalls.CLONE_NEWNET)
     syscalls.set_namespace(mounts, syscalls.CLONE_NEWNS)

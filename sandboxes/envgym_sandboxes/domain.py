@@ -7,14 +7,17 @@ filter, one that asks init: a thread that asked could not be answered by a sibli
 A thread gets no right back: for other rights there is another thread.
 """
 
+import contextlib
 import os
 import select
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
-from envgym_sandboxes import landlock, outward
+from envgym_sandboxes import ear, landlock, outward
 from envgym_sandboxes.gate import Gate
 from envgym_sandboxes.room import Room
 from envgym_sandboxes.syscalls import ARCH
@@ -22,6 +25,8 @@ from envgym_sandboxes.syscalls import ARCH
 __all__ = ["Domain"]
 
 T = TypeVar("T")
+_MOST_EARS = 32
+"""Threads that take questions, one for each command with all it starts; those of later ones wait for init."""
 
 
 class Domain:
@@ -39,6 +44,10 @@ class Domain:
         self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ours.setblocking(False)
         self._asked.register(self._ours.fileno(), select.EPOLLIN)
+        self._listening: set[int] = set()
+        self._heard: deque[tuple[int, bytes | None]] = deque()
+        self._bell = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._asked.register(self._bell, select.EPOLLIN)
         self._asking = outward.asking(ARCH, _rules(spec))
         self._hand = _Hand(spec, landlock.ALL)
 
@@ -48,16 +57,27 @@ class Domain:
         return self._asked.fileno()
 
     def answer(self) -> None:
-        """Answer the calls that wait."""
+        """Answer calls that wait: one of each kind, since there may be more and more of them."""
         for fd, event in self._asked.poll(0):
             if fd == self._ours.fileno():
                 self._take()
-            elif event & select.EPOLLIN:
-                self._gates[fd].answer()
-            else:  # nothing is left that could ask
+            elif fd == self._bell:
+                os.eventfd_read(self._bell)
+                self._answer(*self._heard.popleft())
+            elif not event & select.EPOLLIN:
                 self._asked.unregister(fd)
-                del self._gates[fd]
-                os.close(fd)
+                self._answer(fd, None)
+            elif notice := ear.receive(fd):
+                self._answer(fd, notice)
+
+    def _answer(self, fd: int, notice: bytes | None) -> None:
+        """Answer what was asked at a listener; None: nothing is left that could ask."""
+        if notice is not None:
+            self._gates[fd].answer(notice)
+            return
+        del self._gates[fd]
+        self._listening.discard(fd)
+        os.close(fd)
 
     def _take(self) -> None:
         """Something that was forked will ask here."""
@@ -65,8 +85,22 @@ class Domain:
         for fd in fds:
             os.set_inheritable(fd, False)
             self._gates[fd] = Gate(fd, self._spec["root"], self._room)
-            self._asked.register(fd, select.EPOLLIN)
+            if not self._listens(fd):
+                self._asked.register(fd, select.EPOLLIN)
             self._room.take()
+
+    def _listens(self, fd: int) -> bool:
+        """Have questions taken at once, where there is room for a thread that does."""
+        if ear.hears() and len(self._listening) < _MOST_EARS:
+            with contextlib.suppress(OSError, RuntimeError):
+                ear.listen(fd, partial(self._hear, fd), self._bell)
+                self._listening.add(fd)
+                return True
+        return False
+
+    def _hear(self, fd: int, notice: bytes | None) -> None:
+        """Called by other threads."""
+        self._heard.append((fd, notice))
 
     def enter(self) -> None:
         """For what the thread forked, before it becomes a command: ask init from now on."""

@@ -14,6 +14,7 @@ import struct
 from functools import partial
 
 from envgym_sandboxes.caller import Caller, descends, signed
+from envgym_sandboxes.ear import NOTICE
 from envgym_sandboxes.metadata import CHANGES, Arguments
 from envgym_sandboxes.outward import FORKS, name_of
 from envgym_sandboxes.room import Room
@@ -21,8 +22,7 @@ from envgym_sandboxes.tree import live_processes
 
 __all__ = ["Gate"]
 
-_RECEIVE, _SEND, _VALID = 0xC0502100, 0xC0182101, 0x40082102
-_NOTICE = struct.Struct("=QIIiIQ6Q")
+_SEND, _VALID = 0xC0182101, 0x40082102
 _ANSWER = struct.Struct("=QqiI")
 _CONTINUE = 1
 _OF_ARGUMENT_1 = ("setpriority", "ioprio_set")
@@ -40,16 +40,9 @@ class Gate:
         self._root = os.path.realpath(root)
         self._me = os.getpid()
 
-    def answer(self) -> None:
-        """Answer one call that waits."""
-        notice = bytearray(_NOTICE.size)
-        try:
-            fcntl.ioctl(self.listener, _RECEIVE, notice)
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.EINTR):  # it was killed meanwhile
-                return
-            raise
-        number, tid, _flags, call, _arch, _at, *given = _NOTICE.unpack(notice)
+    def answer(self, notice: bytes) -> None:
+        """Answer one call that waits. notice: what was received (`ear`)."""
+        number, tid, _flags, call, _arch, _at, *given = NOTICE.unpack(notice)
         failed, flags = 0, 0
         try:
             if self._carry_out(name_of(call), Caller(tid, partial(self._waits, number)), given):

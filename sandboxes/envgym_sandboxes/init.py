@@ -389,10 +389,14 @@ class Init:
         self.halted = stopped(live_processes(self.me))
         for _ in range(3):
             signal_all(live_processes(self.me), signal.SIGSTOP)
+        for fd in self.behalf.listeners:  # a call that waits for an answer is not stopped, and may change a file
+            self.remove(fd)
         self.say({"id": head["id"]})
 
     def do_resume(self, head: protocol.Head, _body: bytes) -> None:
         """Let them go on, but for those that were stopped before."""
+        for fd in self.behalf.listeners:
+            self.add(fd, self.behalf.answer)
         signal_all(set(live_processes(self.me)) - self.halted, signal.SIGCONT)
         self.say({"id": head["id"]})
 

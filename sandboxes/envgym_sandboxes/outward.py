@@ -7,6 +7,7 @@ another process, are handed to init (`gate`), which knows what is the sandbox's 
 """
 
 import ctypes
+import errno
 import os
 import struct
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ _EPERM, _ENOSYS, _EINVAL, _EAFNOSUPPORT = 1, 38, 22, 97
 _NR, _ARGUMENTS = 0, 16
 _O_ACCMODE, _O_TRUNC = 3, 0o1000
 _SYS_SECCOMP: Numbers = (317, 277)
-_SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
+_SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
 _COLUMN = {"x86_64": 0, "aarch64": 1}
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -216,9 +217,11 @@ def install(program: bytes, *, listens: bool) -> int:
     number = _SYS_SECCOMP[_COLUMN[ARCH]]
     assert number is not None
     filled = ctypes.byref(_Program(len(program) // 8, program))
-    flags = ctypes.c_uint(_NEW_LISTENER if listens else 0)
-    fd = int(_LIBC.syscall(ctypes.c_long(number), ctypes.c_uint(_SET_MODE_FILTER), flags, filled))
-    if fd < 0:
+    for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER) if listens else (0,):
+        made = _LIBC.syscall(ctypes.c_long(number), ctypes.c_uint(_SET_MODE_FILTER), ctypes.c_uint(flags), filled)
+        if (fd := int(made)) >= 0:
+            return fd
         error = ctypes.get_errno()
-        raise OSError(error, f"seccomp: {os.strerror(error)}")
-    return fd
+        if error != errno.EINVAL:
+            break  # else this kernel lets a signal end the wait for an answer (before Linux 5.19)
+    raise OSError(error, f"seccomp: {os.strerror(error)}")

@@ -6,6 +6,7 @@ for preloaded modules are forks of it. It trusts its owner, sees no byte that a 
 `jobs`, which run in a forked child, and knows nothing of commands.
 """
 
+import contextlib
 import errno
 import gc
 import importlib
@@ -25,6 +26,7 @@ from envgym_sandboxes import capsule, enclosure, init, jobs, landlock, masks, pr
 from envgym_sandboxes.layer_room import room_left
 from envgym_sandboxes.moved_python import move_python
 from envgym_sandboxes.removal import remove_tree
+from envgym_sandboxes.seat import Seat
 from envgym_sandboxes.tree import collect, kill_all, live_processes, strays
 
 __all__ = ["main"]
@@ -53,10 +55,11 @@ def _enter(settings: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """A process that waits to become an init."""
+    """A process that waits to become an init. seat: what it takes of a container's processes meanwhile."""
 
     pid: int
     sock: socket.socket
+    seat: Seat | None = None
 
 
 class Zygote:
@@ -73,6 +76,7 @@ class Zygote:
         self.inside: dict[str, Spare] = {}
         self.wanted = _SPARES
         self.missed = 0.0
+        self.poller = select.poll()
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def say(self, head: protocol.Head) -> None:
@@ -84,15 +88,17 @@ class Zygote:
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)  # what an init leaves is ours to end
         signal.set_wakeup_fd(self.wake_w)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        poller = select.poll()
         for fd in (self.control.fileno(), self.owner, self.wake_r):
-            poller.register(fd, select.POLLIN)
+            self.poller.register(fd, select.POLLIN)
         while True:
             wanting = self.settings.get("spares", self.settings["confined"]) and len(self.spares) < self.wanted
-            ready = {fd for fd, _event in poller.poll(_QUIET_MS if wanting else None)}
+            ready = {fd for fd, _event in self.poller.poll(_QUIET_MS if wanting else None)}
             if not ready:  # nobody waits for anything: the time to prepare
                 self.spares.append(self.make_spare(network=False))
                 continue
+            for seat in [one.seat for one in self.inside.values() if one.seat and one.seat.fileno() in ready]:
+                self.poller.unregister(seat)
+                seat.take()
             if self.wake_r in ready:
                 os.read(self.wake_r, 4096)
                 self.reap()
@@ -118,7 +124,8 @@ class Zygote:
             if name := self.children.pop(pid, None):
                 self.say({"event": "exit", "sandbox": name, "status": os.waitstatus_to_exitcode(status)})
         self.spares = [spare for spare in self.spares if spare.pid not in ended]
-        self.inside = {name: spare for name, spare in self.inside.items() if spare.pid not in ended}
+        for name in [name for name, spare in self.inside.items() if spare.pid in ended]:
+            self.stand_up(self.inside.pop(name)).sock.close()
 
     def answer(self, head: protocol.Head, fds: list[int]) -> None:
         """Carry out one request; a failure is an answer too."""
@@ -232,29 +239,48 @@ class Zygote:
     def do_ready(self, head: protocol.Head, fds: list[int]) -> None:
         """Have an init wait in a container. fds: the container's pid, mount and network namespaces."""
         if head["container"] not in self.inside:
-            self.inside[head["container"]] = self.make_spare_inside(fds, head["cgroups"])
+            seat = Seat(**head["seat"])
+            try:
+                self.inside[head["container"]] = self.make_spare_inside(fds, head["cgroups"], seat)
+            except OSError:
+                seat.leave()
+                raise
+            self.poller.register(seat, select.POLLIN)
+
+    def stand_up(self, spare: "Spare") -> "Spare":
+        """Who waited in a container does so no more. Raises OSError when its seat cannot be taken away."""
+        if spare.seat:
+            with contextlib.suppress(KeyError):  # it has been taken
+                self.poller.unregister(spare.seat)
+            spare.seat.leave()
+        return spare
 
     def begin_inside(self, spec: dict[str, Any], fds: list[int]) -> int:
         """Start an init in a container. fds: its stream, then as of `do_ready`."""
-        spare = self.inside.pop(spec["container"], None) or self.make_spare_inside(fds[1:], spec["cgroups"])
+        waiting = self.inside.pop(spec["container"], None)
+        spare = self.stand_up(waiting) if waiting else self.make_spare_inside(fds[1:], spec["cgroups"])
         with spare.sock:
             self.hand_over(spare, spec | {"cgroups": []}, fds[0])  # which it joined when it was made
         return spare.pid
 
-    def make_spare_inside(self, fds: list[int], groups: list[str]) -> "Spare":
-        """A process in a container, with namespaces of its own there, that waits for its spec."""
+    def make_spare_inside(self, fds: list[int], groups: list[str], seat: Seat | None = None) -> "Spare":
+        """A process in a container, with namespaces of its own there, that waits for its spec.
+
+        seat: what it takes as long as nobody lives there by it; None when it is needed at once.
+        """
         processes, *namespaces = fds
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         joins = root.group_files(groups)
         here = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
 
         def run(error: OSError | None) -> NoReturn:
-            self._leave(keep={theirs.fileno(), *namespaces, *joins})
-            prepare = partial(_fail, error) if error else partial(capsule.prepare, namespaces, joins)
+            self._leave(keep={theirs.fileno(), *namespaces, *joins, *([seat.fileno()] if seat else [])})
+            join = seat.join if seat else _nothing
+            prepare = partial(_fail, error) if error else partial(capsule.prepare, namespaces, joins, join)
             _wait_for_spec(theirs, prepare, capsule.confine)
 
         try:
-            return Spare(capsule.begin(processes, here, run), ours)
+            return Spare(capsule.begin(processes, here, run), ours, seat)
         finally:
             for fd in (here, *joins):
                 os.close(fd)
@@ -333,6 +359,10 @@ def _wait_for_spec(sock: socket.socket, prepare: Callable[[], None], confine: Ca
 
 def _fail(error: OSError) -> NoReturn:
     raise error
+
+
+def _nothing() -> None:
+    """Nobody is told."""
 
 
 def _run_init(spec: dict[str, Any], fd: int, enter: Callable[..., None], *given: Any) -> NoReturn:

@@ -23,7 +23,7 @@ from envgym.limits import Limits, Sampling
 from envgym.messages import Action
 from envgym.registry import EnvSpec, register, unregister
 from envgym.rollout import Origin, Rollout, play
-from envgym.storage import read_episodes
+from envgym.store import StoreReader
 from envgym.testing.memory import MemoryEnv, memory_tasks
 
 torch.set_num_threads(1)
@@ -314,15 +314,15 @@ def test_the_command_gives_options_to_the_environment_and_its_tasks(tmp_path):
     try:
         endpoint_command(
             tmp_path / "model", [sys.executable, "-c", source], env="test-memory", task=1,
-            env_option=["note=seen"], task_option=["cells=3"], out=tmp_path / "out.jsonl",
+            env_option=["note=seen"], task_option=["cells=3"], out=tmp_path / "out",
         )  # fmt: skip
         for _ in range(2):
             endpoint_command(
-                tmp_path / "model", [sys.executable, "-c", source], env="test-memory", out=tmp_path / "out.jsonl"
+                tmp_path / "model", [sys.executable, "-c", source], env="test-memory", out=tmp_path / "out"
             )
     finally:
         unregister("environments", "test-memory")
-    episode, *others = read_episodes(tmp_path / "out.jsonl")
+    episode, *others = StoreReader(tmp_path / "out")
     assert len({one.id for one in (episode, *others)}) == 3
     assert episode.stop is StopReason.GOAL
     assert "4 cells" in episode.root.text  # three, and one more for task 1

@@ -13,7 +13,7 @@ import pytest
 from envgym_environments.text.guess import SPEC as GUESS
 from envgym_environments.text.guess import Guess
 
-from envgym import EpisodeWriter, Task, read_episodes
+from envgym import Began, StoreReader, StoreWriter, Task
 from envgym.cli.extras import extras_of
 from envgym.plain_text import visible
 from envgym.registry import AUTO_ORDER, names, register, unregister
@@ -97,7 +97,7 @@ def test_rollout_collects_what_show_shows(envgym, memory, tmp_path):
     assert ran.code == 0
     assert summary["episodes"] == 6
     assert summary["failures"] == []
-    episodes = list(read_episodes(out))
+    episodes = list(StoreReader(out))
     assert len({episode.id for episode in episodes}) == 6
     assert sum(len(episode.turns) for episode in episodes) == summary["turns"]
     listed = envgym("show", str(out)).out
@@ -120,7 +120,7 @@ def test_the_same_plan_gives_the_same_episodes_whatever_the_concurrency(envgym, 
         paths.append(tmp_path / concurrency)
         options = ("--agent", "player", "-n", "8", "--seed", "3", "--concurrency", concurrency)
         assert envgym("rollout", "memory", *options, "--out", str(paths[-1])).code == 0
-    one, many = ({episode.id: episode for episode in read_episodes(path)} for path in paths)
+    one, many = ({episode.id: episode for episode in StoreReader(path)} for path in paths)
     assert one == many
 
 
@@ -128,20 +128,28 @@ def test_a_rollout_goes_on_where_an_earlier_one_was_cut_off(envgym, memory, tmp_
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     options = ("rollout", "memory", "--agent", "player", "-n", "5", "--seed", "2", "--json", "--out")
     first = json.loads(envgym(*options, str(whole)).out)
-    lines = whole.read_bytes().splitlines(keepends=True)
-    cut.write_bytes(b"".join(lines[:3]) + lines[3][:-9])  # killed while the fourth was written
+    episodes = list(StoreReader(whole))
+    with StoreWriter(cut) as writer:  # killed while the fourth was played
+        for episode in episodes[:3]:
+            writer.append(episode)
+        writer.begin(Began.of(episodes[3]))
+        writer.turn(episodes[3].id, 0, episodes[3].turns[0])
     ran = envgym(*options, str(cut))
     assert (ran.code, f"{cut} holds 3 of 5 episodes; the others are played" in ran.err) == (0, True)
     differ = {"out", "wall_s"}
     assert {name: value for name, value in json.loads(ran.out).items() if name not in differ} == {
         name: value for name, value in first.items() if name not in differ
     }
-    want, got = ({episode.id: episode for episode in read_episodes(path)} for path in (whole, cut))
+    want, got = ({episode.id: episode for episode in StoreReader(path)} for path in (whole, cut))
     assert got == want
-    assert cut.read_bytes().splitlines()[:3] == whole.read_bytes().splitlines()[:3]
-    finished = cut.read_bytes()
+    assert StoreReader(cut).ids[:3] == tuple(episode.id for episode in episodes[:3])
+    finished = contents(cut)
     assert envgym(*options, str(cut)).code == 0
-    assert cut.read_bytes() == finished
+    assert contents(cut) == finished
+
+
+def contents(store):
+    return {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -161,29 +169,26 @@ def test_a_rollout_goes_on_with_its_own_plan_only(envgym, tmp_path, arguments, s
     register("environments", "guess-hidden", GUESS)
     try:
         assert envgym("rollout", "guess", "--agent", "random", "-n", "4", "--out", str(out)).code == 0
-        before = out.read_bytes()
+        before = contents(out)
         ran = envgym("rollout", *arguments, "--out", str(out))
     finally:
         unregister("environments", "guess-hidden")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert said in ran.err
-    assert out.read_bytes() == before
+    assert contents(out) == before
 
 
-def test_a_rollout_into_what_is_no_file_of_episodes_says_so_and_leaves_it(envgym, tmp_path):
-    ran = envgym("rollout", "guess", "--agent", "random", "--out", str(tmp_path))
-    assert (ran.code, "is a directory; name a file in it" in ran.err) == (2, True)
+def test_a_rollout_into_what_is_no_store_says_so_and_leaves_it(envgym, tmp_path):
     notes = tmp_path / "notes"
     notes.write_text("mine")
-    ran = envgym("rollout", "guess", "--agent", "random", "--out", str(notes))
-    assert (ran.code, "not a line of a file of episodes" in ran.err) == (1, True)
+    for out, said in (
+        (tmp_path, "holds other things and no store; name a new folder"),
+        (notes, "is a file; a store is"),
+    ):
+        ran = envgym("rollout", "guess", "--agent", "random", "--out", str(out))
+        assert (ran.code, said in ran.err) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
     assert notes.read_text() == "mine"
-
-
-def test_a_full_disk_is_one_line_with_the_file(envgym):
-    ran = envgym("rollout", "guess", "--agent", "random", "--out", "/dev/full")
-    assert ran.code == 1
-    assert ran.err.splitlines()[-1] == "envgym: /dev/full: No space left on device (--debug shows where)"
 
 
 def test_one_mistake_in_many_episodes_is_one_row(envgym, memory):
@@ -234,7 +239,7 @@ def test_show_makes_control_characters_visible_and_cuts_the_middle():
 
 def test_show_names_tokens_failures_and_forks(envgym, tmp_path, memory_episodes):
     path = tmp_path / "episodes"
-    with EpisodeWriter(path) as writer:
+    with StoreWriter(path) as writer:
         for episode in memory_episodes:
             writer.append(episode)
     listed = envgym("show", str(path)).out
@@ -245,10 +250,9 @@ def test_show_names_tokens_failures_and_forks(envgym, tmp_path, memory_episodes)
 
 
 def _stored(path, episodes):
-    with EpisodeWriter(path) as writer:
+    with StoreWriter(path) as writer:
         for episode in episodes:
-            writer.append(episode)
-    return path.read_bytes().splitlines(keepends=True)
+            writer.extend([episode])
 
 
 def test_the_limit_of_a_list_holds_for_json_too(envgym, tmp_path, memory_episodes):
@@ -262,36 +266,43 @@ def test_the_limit_of_a_list_holds_for_json_too(envgym, tmp_path, memory_episode
 
 def test_show_lists_what_is_whole_and_names_what_is_damaged(envgym, tmp_path, memory_episodes):
     path = tmp_path / "episodes"
-    lines = _stored(path, [replace(memory_episodes[0], id=f"e{number}") for number in range(4)])
-    path.write_bytes(b"".join([lines[0], lines[1].replace(b"e1", b"e9"), *lines[2:]]))
+    _stored(path, [replace(memory_episodes[0], id=f"e{number}") for number in range(4)])
+    victim = sorted(path.glob("shards/*/turns.arrow"))[1]
+    content = victim.read_bytes()
+    victim.write_bytes(content.replace(b"agent", b"tenga"))
     ran = envgym("show", str(path))
-    assert (ran.code, [line.split()[:2] for line in ran.out.splitlines()[1:]]) == (
-        1,
-        [["0", "e0"], ["2", "e2"], ["3", "e3"]],
-    )
+    assert ran.code == 1
+    assert [line.split()[1] for line in ran.out.splitlines()[1:]] == ["e0", "e2", "e3"]
     assert ran.err.count("\n") == 1
-    assert f"{path}, line 2 (byte {len(lines[0])}): checksum" in ran.err
-    assert "e2" in envgym("show", str(path), "--episode", "2").out
+    assert f"{victim}, record batch 0 (rows 0 to " in ran.err
+    assert "(held e1): checksum" in ran.err
+    assert "e2" in envgym("show", str(path), "--episode", "e2").out
     ran = envgym("show", str(path), "--episode", "1")
-    assert (ran.code, "line 2" in ran.err) == (1, True)
-    path.write_bytes(b"".join(lines)[:-9])
-    ran = envgym("show", str(path), "--json")
-    assert (ran.code, len(ran.out.splitlines())) == (0, 3)
-    assert "line 4" in ran.err
-    assert "a torn write" in ran.err
-    path.write_bytes(lines[0] + b"noise\n" * 300)
+    assert (ran.code, str(victim) in ran.err) == (1, True)
+    for number in range(20):
+        folder = path / "shards" / f"{90 + number:08d}"
+        folder.mkdir()
     ran = envgym("show", str(path))
     assert (ran.code, ran.err.count("\n")) == (1, 11)
-    assert "290 more lines" in ran.err
+    assert "11 more places are damaged" in ran.err
 
 
-def test_show_says_first_that_a_file_holds_no_episodes(envgym, tmp_path):
-    path = tmp_path / "hello"
-    for text in ("hello\nworld\n", "hello"):
-        path.write_text(text)
+def test_show_tells_how_many_are_unfinished(envgym, tmp_path, memory_episodes):
+    with StoreWriter(tmp_path / "s") as writer:
+        writer.append(memory_episodes[0])
+        writer.begin(Began.of(replace(memory_episodes[0], id="open")))
+    ran = envgym("show", str(tmp_path / "s"))
+    assert (ran.code, ran.err.startswith("envgym: 1 more began and did not end")) == (0, True)
+    ran = envgym("show", str(tmp_path / "s"), "--episode", "open")
+    assert (ran.code, "where it is unfinished" in ran.err) == (2, True)
+
+
+def test_show_says_that_something_is_no_store(envgym, tmp_path):
+    (tmp_path / "hello").write_text("hello")
+    for path in (tmp_path / "hello", tmp_path):
         ran = envgym("show", str(path))
-        assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
-        assert "line 1 (byte 0): not a line of a file of episodes" in ran.err
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert "is no store" in ran.err
 
 
 def test_a_message_of_many_lines_is_one_row_of_the_list(envgym, tmp_path, memory_episodes):

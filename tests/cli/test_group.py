@@ -15,7 +15,7 @@ import typer
 from envgym.errors import SandboxDied
 from envgym.limits import Limits
 from envgym.registry import names, register, unregister
-from envgym.storage import read_episodes
+from envgym.store import StoreReader, is_store
 
 
 def test_help_lists_every_command_with_a_summary(envgym):
@@ -149,13 +149,13 @@ def test_an_interrupted_rollout_says_what_is_kept_and_how_to_go_on(tmp_path):
     # tests that run in the background of a script inherit that interrupts are ignored
     listening = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(command, preexec_fn=listening, **pipes) as running:  # this is one thread
-        while not out.exists() or not out.stat().st_size:
+        while not out.exists() or not is_store(out) or not len(StoreReader(out)):
             assert running.poll() is None
             time.sleep(0.02)
         running.send_signal(signal.SIGINT)
         said = running.communicate(timeout=60)[1]
     assert running.returncode == 130
-    kept = sum(1 for _ in read_episodes(out))
+    kept = len(StoreReader(out))
     assert said.splitlines()[-1] == (
         f"envgym: interrupted; {kept} of 1000000 episodes were played, kept in {out}; the same command goes on"
     )

@@ -276,6 +276,56 @@ def test_memory_processes_disk_and_processor_are_bounded(make_docker, boxed, run
     run(main())
 
 
+FILL = """
+import os, signal, time
+made = []
+try:
+    while len(made) < 200:
+        made.append(os.fork())
+        if made[-1] == 0:
+            time.sleep(20)
+            os._exit(0)
+except BlockingIOError:
+    pass
+print(1 + len(made))
+for pid in made:
+    os.kill(pid, signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_the_processes_that_a_world_asks_for_are_all_there_are_and_all_the_sandbox_s_own(make_docker, boxed, run):
+    """Whoever waits in the container for the next life, and whatever the last life's end left."""
+    few = boxed.model_copy(update={"resources": boxed.resources.model_copy(update={"pids": 8})})
+
+    async def room(sandbox, patience_s=5.0):
+        """What can be there at once: never too many, and all of it once those of before are gone."""
+        end, most = time.monotonic() + patience_s, 0
+        while most != 8 and time.monotonic() < end:
+            result = await sandbox.exec(["python3", "-c", FILL])
+            most = int(result.stdout or b"0")  # nothing: not even it had room
+            assert most <= 8, result
+        return most
+
+    async def main():
+        async with make_docker(warm=1) as backend:
+            async with await backend.create(few) as first:
+                container = backend._containers[first.id]
+                assert await room(first) == 8, "right after the start"
+                await asyncio.sleep(0.3)
+                assert (await first.exec(["python3", "-c", FILL])).stdout == b"8\n", "and when another waits"
+                async with await first.fork() as fork:
+                    assert [await room(one) for one in (first, fork)] == [8, 8]
+                assert backend._containers[first.id] is container
+                for _ in range(3):
+                    await first.snapshot()
+                    assert await room(first) == 8, "one life after another"
+            async with await backend.create(few) as second:
+                assert await room(second) == 8, "in a container that is used again"
+
+    run(main())
+
+
 @pytest.mark.slow
 def test_what_devices_carry_is_bounded_where_a_world_asks_for_it(make_docker, boxed, run):
     bounds = boxed.resources.model_copy(update={"io_bytes_s": 1 << 20})
@@ -516,6 +566,8 @@ def test_a_create_that_is_cancelled_leaves_nothing(make_docker, boxed, run):
                 await asyncio.wait([creating], timeout=delay)
                 creating.cancel()
                 await asyncio.wait([creating])
+                if not creating.cancelled():  # it was quicker
+                    await creating.result().close()
             assert backend._containers == {}
             async with await backend.create(boxed) as sandbox:
                 assert (await sandbox.exec("true")).ok

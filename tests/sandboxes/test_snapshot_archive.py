@@ -13,10 +13,11 @@ from envgym.buffer import SnapshotArchive, Start, Status, starts_of, turn_bound
 from envgym.env import Snapshot, Step, StopReason
 from envgym.episode import Episode
 from envgym.errors import SnapshotGone
+from envgym.jobs import Job, run_episode
 from envgym.limits import Limits
 from envgym.messages import Action, Message, ToolSpec
 from envgym.replay import forked
-from envgym.rollout import Job, Rollout, run_episode
+from envgym.rollout import Rollout
 from envgym.sandbox import Sandbox, SandboxBackend, SandboxSnapshot
 from envgym.task import Task, World
 from envgym.testing.fakes import ScriptedAgent

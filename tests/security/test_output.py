@@ -11,7 +11,7 @@ from envgym.env import Step
 from envgym.episode import Episode, Turn
 from envgym.errors import EnvironmentFailure, Failure
 from envgym.messages import Message
-from envgym.storage import encode
+from envgym.store import StoreWriter
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -101,8 +101,9 @@ def shown(*arguments: str, terminal: bool) -> bytes:
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("options", [(), ("--episode", "0"), ("--episode", "0", "--turn", "0")])
 def test_showing_an_episode_sends_a_terminal_no_escape_of_its_texts(tmp_path, options, terminal):
-    file = tmp_path / "episodes.jsonl"
-    file.write_bytes(encode(hostile_episode()) + b"\n")
+    file = tmp_path / "episodes"
+    with StoreWriter(file) as writer:
+        writer.append(hostile_episode())
     told = shown("show", str(file), *options, terminal=terminal)
     assert b"x1b]0;t" in told or b"\\x1b" in told, told
     assert not CONTROL.search(told), CONTROL.findall(told)

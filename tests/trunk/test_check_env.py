@@ -309,7 +309,7 @@ def test_further_leftovers_are_asked_for() -> None:
         async def close(self) -> None:
             things.append(f"mount {len(things)}")
 
-    with pytest.raises(AssertionError, match="left: mount 19; mount 20; mount 21; mount 22$"):
+    with pytest.raises(AssertionError, match=r"left: mount 19; mount 20; mount 21; mount 22$"):
         check_env_sync(Mounting, leftovers=lambda: things[12:])
 
 

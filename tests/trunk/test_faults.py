@@ -16,8 +16,9 @@ from envgym.credit import group_relative
 from envgym.env import Env
 from envgym.episode import Episode, Group
 from envgym.isolate import Isolated
+from envgym.jobs import Job, stream
 from envgym.limits import Limits
-from envgym.rollout import Job, Rollout, stream
+from envgym.rollout import Rollout
 from envgym.task import Task
 from envgym.testing.fakes import Faults, FaultyEnv, MemoryEnv, RandomAgent
 from envgym.testing.leftovers import Census

@@ -23,11 +23,12 @@ from envgym.env import Env, Snapshot, Step
 from envgym.episode import Episode
 from envgym.errors import SandboxDied
 from envgym.isolate import Isolated
+from envgym.jobs import Job, stream
 from envgym.limits import Limits, Resources
 from envgym.messages import Action, Message, ToolSpec
 from envgym.registry import EnvSpec, make_backend
 from envgym.replay import Replaying
-from envgym.rollout import Job, Rollout, stream
+from envgym.rollout import Rollout
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task, TaskSet, World
 from envgym.testing import check_env

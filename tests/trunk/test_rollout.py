@@ -12,12 +12,13 @@ import pytest
 
 from envgym.deadlines import deadline
 from envgym.env import Env, Snapshot, Step, StopReason
-from envgym.episode import Episode, ForkPoint, Group, Turn
+from envgym.episode import Began, Episode, ForkPoint, Group, Turn
 from envgym.errors import AgentFailure, Boundary, EnvironmentFailure, InfrastructureFailure, SandboxDied
+from envgym.jobs import Job, run_episode, stream
 from envgym.limits import Limits
 from envgym.messages import Action, Message
 from envgym.policy import Agent, Reply
-from envgym.rollout import Job, Origin, Rollout, branch, play, run_episode, stream
+from envgym.rollout import Origin, Rollout, branch, play
 from envgym.testing.fakes import Faults, FaultyEnv, MemoryEnv, RandomAgent, ScriptedAgent, ScriptedPolicy, SlowEnv
 from envgym.testing.leftovers import Census
 
@@ -416,12 +417,46 @@ def test_17_a_close_that_fails_or_hangs_leaves_the_episode_standing_and_is_repor
         assert [record.exc_info is not None for record in traces] == [True] * 3
 
 
-def test_18_turns_are_told_as_they_happen() -> None:
-    told: list[tuple[str, int, Turn]] = []
-    one = job([NOTE, GIVE_UP])
-    one.rollout.on_turn = lambda *args: told.append(args)
+class Told:
+    """A recorder that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.began: list[Began] = []
+        self.heard: list[tuple[str, str, int, Turn]] = []
+
+    def begin(self, began: Began) -> None:
+        self.began.append(began)
+
+    def said(self, episode: str, index: int, turn: Turn) -> None:
+        self.heard.append(("said", episode, index, turn))
+
+    def turn(self, episode: str, index: int, turn: Turn) -> None:
+        self.heard.append(("turn", episode, index, turn))
+
+
+def test_18_what_happens_is_told_as_it_happens() -> None:
+    one, told = job([NOTE, GIVE_UP]), Told()
+    one.rollout.record = told
     episode = run(one)
-    assert told == [("e0", 0, episode.turns[0]), ("e0", 1, episode.turns[1])]
+    assert told.began == [Began.of(episode)]
+    first, second = episode.turns
+    assert told.heard == [
+        ("said", "e0", 0, replace(first, step=Step())),
+        ("turn", "e0", 0, first),
+        ("said", "e0", 1, replace(second, step=Step())),
+        ("turn", "e0", 1, second),
+    ]
+
+
+def test_18_what_a_recorder_raises_ends_the_run() -> None:
+    class Full(Told):
+        def turn(self, episode: str, index: int, turn: Turn) -> None:
+            raise OSError(28, "No space left on device", "the/store")
+
+    one = job([NOTE, GIVE_UP])
+    one.rollout.record = Full()
+    with pytest.raises(OSError, match="No space left"):
+        run(one)
 
 
 def test_19_snapshots_are_taken_before_every_nth_turn() -> None:
@@ -588,17 +623,18 @@ def test_28_a_try_that_is_played_again_keeps_no_snapshot() -> None:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_29_a_cancelled_episode_releases_the_snapshots_that_nobody_was_told_of(told: bool) -> None:
-    seen: list[Turn] = []
+    recorder = Told()
 
     async def main() -> None:
         one = keeping(hangs=True, step_s=60)
-        one.rollout.on_turn = (lambda name, index, turn: seen.append(turn)) if told else None
+        one.rollout.record = recorder if told else None
         task = asyncio.create_task(run_episode(one))
         while len(Keeping.held) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        seen = [turn for kind, _, _, turn in recorder.heard if kind == "turn"]
         assert Keeping.held == [turn.snapshot for turn in seen]
         assert len(seen) == told
 

@@ -215,8 +215,6 @@ class TrainConfig(_Frozen):
     """episodes played at once"""
     max_tokens: int = Field(default=8192, ge=64)
     """computed positions per forward pass: memory, not mathematics"""
-    store_every: int = Field(default=1, ge=0)
-    """the episodes of every n-th RL step are stored; 0: none"""
     max_failures: float = Field(default=0.5, ge=0, le=1)
     """a run stops when the world failed a larger share of the episodes of a step or an evaluation"""
 

@@ -3,19 +3,22 @@
 config.json                the configuration; a resumed run may change how long it goes on, no more
 stages.json                results of finished stages; a stage found here is not run again
 metrics.jsonl              one line per RL step
-trajectories/              expert.jsonl, step-00012.jsonl, evaluate-<name>.jsonl: episodes, exactly
+trajectories/              every episode, as it was played, in one store; its id says for what: expert-...,
+s00012-...
+                           (of step 12), evaluate-<name>-...
 checkpoints/warm_start, checkpoints/reinforce
 student/ warm/ trained/    model folders with their tokenizer: fresh, after the warm start, after RL
 report.json warm_start.png learning_curve.png
 """
 
 import json
+import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from envgym.episode import Episode
-from envgym.storage import EpisodeWriter, read_episodes
+from envgym.store import StoreReader
 from envgym_agents.learn.checkpoint import write_json
 from envgym_agents.learn.config import TrainConfig
 
@@ -60,22 +63,16 @@ class RunFolder:
         self._stages[stage] = result
         write_json(self.path / "stages.json", self._stages)
 
-    def trajectories(self, name: str) -> Path:
-        """The file of some episodes."""
-        return self.path / "trajectories" / f"{name}.jsonl"
-
-    def store(self, name: str, episodes: Iterable[Episode]) -> None:
-        """Write episodes in place of whatever an interrupted run left under this name."""
-        path = self.trajectories(name)
-        path.unlink(missing_ok=True)
-        with EpisodeWriter(path) as writer:
-            for episode in episodes:
-                writer.append(episode)
-            writer.sync()
+    @property
+    def trajectories(self) -> Path:
+        """The store of all episodes."""
+        return self.path / "trajectories"
 
     def read(self, name: str) -> list[Episode]:
-        """The episodes stored under a name."""
-        return list(read_episodes(self.trajectories(name)))
+        """The episodes that were played for a stage, sorted by id."""
+        own = re.compile(re.escape(name) + r"-\d{5,}-\d+")
+        with StoreReader(self.trajectories) as reader:
+            return [reader[one] for one in sorted(reader.ids) if own.fullmatch(one)]
 
 
 # What may change between a run and its resumption: how long it goes on, and how many threads compute (which can

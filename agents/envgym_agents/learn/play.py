@@ -16,9 +16,10 @@ import numpy as np
 from envgym.env import Env
 from envgym.episode import Episode
 from envgym.errors import InfrastructureFailure
+from envgym.jobs import Job, Memory, stream
 from envgym.policy import Agent, AgentFactory
 from envgym.registry import make
-from envgym.rollout import Job, Rollout, stream
+from envgym.rollout import Rollout
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task
 
@@ -84,6 +85,7 @@ def _agent_for(make_agent: AgentFactory, env: Env, seed: int) -> Agent:
 class Arena:
     """How episodes are played: the environment's name and options, its sandbox backend, limits, concurrency.
 
+    memory: where episodes are recorded as they happen, and found when a run is resumed; None: nowhere.
     retries: how often an episode whose world failed is played again afresh. max_failures: the share of episodes
     that may fail for good in one `play`; more is no accident of single worlds, and nothing can be learned from the
     rest.
@@ -96,6 +98,7 @@ class Arena:
     concurrency: int = 64
     retries: int = 1
     max_failures: float = 1.0
+    memory: Memory | None = None
 
     def by(self, who: str) -> "Arena":
         """The same arena for episodes that `who` plays: their provenance says so."""
@@ -131,7 +134,7 @@ class Arena:
         Raises InfrastructureFailure when more than the share `max_failures` of them failed.
         """
         episodes = []
-        async for episode in stream(jobs, concurrency=self.concurrency, retries=self.retries):
+        async for episode in stream(jobs, concurrency=self.concurrency, retries=self.retries, memory=self.memory):
             episodes.append(episode)
             on_episode(episode)
         failures = [episode.failure for episode in episodes if episode.failure is not None]
@@ -141,6 +144,9 @@ class Arena:
                 f"{len(failures)} of {len(episodes)} episodes failed, more than max_failures allows "
                 f"({self.max_failures:g} of all); {count} of them in {kind[1]}: {kind[0]}: {kind[2]}"
             )
+        for episode in episodes:
+            if self.memory is not None and episode.failure is not None:  # few enough to count as how they ended
+                self.memory.append(episode)
         return sorted(episodes, key=lambda episode: episode.id)
 
     async def attempts(

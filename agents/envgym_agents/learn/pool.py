@@ -18,7 +18,7 @@ from envgym_agents.learn.report import AFTER, BEFORE, STUDENT, difference_table,
 
 __all__ = ["report_runs"]
 
-_MAY_DIFFER = DURATION | {"seed", "store_every", "concurrency"}
+_MAY_DIFFER = DURATION | {"seed", "concurrency"}
 
 
 def _opened(path: Path) -> tuple[TrainConfig, RunFolder]:

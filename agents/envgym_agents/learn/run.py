@@ -7,7 +7,7 @@ on from their own checkpoints. So a run that was killed at any point is resumed 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from envgym.progress import Bar
 from envgym.registry import make_backend, spec
 from envgym.rollout import Rollout
 from envgym.sandbox import SandboxBackend
+from envgym.store import StoreWriter
 from envgym.task import Task
 from envgym_agents.learn.collect import Collected
 from envgym_agents.learn.config import TrainConfig
@@ -70,7 +71,7 @@ class Run:
                 found.append(episode)
                 bar.update(len(found), f"success {sum(map(succeeded, found)) / len(found):.1%}")
 
-            episodes = await self.arena.by(who).attempts(
+            return await self.arena.by(who).attempts(
                 tasks,
                 agents,
                 seed=seed,
@@ -78,8 +79,6 @@ class Run:
                 attempts=attempts,
                 on_episode=count,
             )
-        self.folder.store(label, episodes)
-        return episodes
 
     async def expert(self) -> list[Episode]:
         """The expert's episodes on the training tasks, those that are to be imitated."""
@@ -178,8 +177,6 @@ class Run:
 
             async def on_step(progress: Progress, found: Collected, values: dict[str, float]) -> None:
                 metrics.append(progress.step, values)
-                if self.config.store_every and progress.step % self.config.store_every == 0:
-                    self.folder.store(f"step-{progress.step:05d}", found.episodes)
                 every = self.config.evaluate.every
                 if every and progress.step % every == 0:
                     quick = self.named.test_tasks[: self.config.evaluate.quick]
@@ -258,7 +255,9 @@ async def opened(
         example = arena.make(named.train_tasks[0])
         stack.push_async_callback(example.close)
         await try_agents(named.agents, example)
-        yield Run(config, RunFolder(out, config, resume=resume), named, arena, console, example)
+        folder = RunFolder(out, config, resume=resume)
+        memory = stack.enter_context(StoreWriter(folder.trajectories))
+        yield Run(config, folder, named, replace(arena, memory=memory), console, example)
 
 
 def _arena(config: TrainConfig, backend: SandboxBackend | None) -> Arena:

@@ -164,7 +164,7 @@ class DockerBackend(EngineBackend):
     def _prepare_life(self, container: Container) -> None:
         """Have the next life's first process wait in a container: most of its start, done when nobody waits."""
         if self._owner is not None and not self._closed and container.dead is None:
-            told = {"container": container.name, "cgroups": container.groups}
+            told = {"container": container.name, "cgroups": container.groups, "seat": container.seat}
             self._owner.ask("ready", container.namespaces, **told).add_done_callback(heard)
 
     def _leave(self, sandbox: str) -> None:

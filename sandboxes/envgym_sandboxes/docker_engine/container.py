@@ -33,8 +33,11 @@ __all__ = ["Container", "Kind", "Maker", "block_devices", "hardening"]
 
 _PIPE = "end"
 _HOLDS_LITTLE = 16 << 20
-_OWN_BYTES, _OWN_PROCESSES = 8 << 20, 4
-"""What it may use beyond its world's bounds: for the program that waits, and the first processes of lives."""
+_OWN_BYTES, _OWN_PROCESSES = 8 << 20, 2
+"""What it may use beyond its world's bounds: for the program that waits, and the first process of a life.
+
+While the next life's first process waits beside this one's, the zygote makes room for that one (`seat.Seat`).
+"""
 _NOBODY = "65534:65534"
 _CONTROLS = ("mtrr", "sysrq-trigger")  # what is masked can be written to, to no effect
 
@@ -131,13 +134,17 @@ def hardening(maker: Maker, kind: Kind) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 class Container:
-    """A container of one kind. Made by `start`; whoever has it calls `remove`."""
+    """A container of one kind. Made by `start`; whoever has it calls `remove`.
+
+    seat: what the zygote needs for a `Seat` in it.
+    """
 
     def __init__(self, maker: Maker, kind: Kind, number: int) -> None:
         self.kind = kind
         self.name = f"envgym-{maker.owner}-{number}"
         self.dead: str | None = None
         self.groups: list[str] = []
+        self.seat: dict[str, Any] = {}
         self.meters: dict[str, str] = {}
         self._maker = maker
         self._folder = maker.folder / f"c{number}"
@@ -208,6 +215,8 @@ class Container:
             )
         groups = groups_of(pid)
         self.groups, self.meters = [str(path) for path in groups], meters_of(groups)
+        bounds = [str(path / "pids.max") for path in groups if (path / "pids.max").exists()]
+        self.seat = {"bounds": bounds, "most": self.kind.pids + _OWN_PROCESSES}
         self._memory = memory_group(pid)
         bound_buffers(self._memory, self.kind.memory_bytes)
         self._kills = oom_kills(self._memory)

@@ -15,6 +15,7 @@ from envgym_agents.learn.folder import RunFolder
 from envgym_agents.learn.report import Metrics, difference_table, learning_curve, read_metrics, table, warm_curve
 
 from envgym.progress import Bar, Eta, clock
+from envgym.store import StoreWriter
 
 
 def test_a_resumed_run_writes_every_step_once(tmp_path):
@@ -105,10 +106,13 @@ def test_a_folder_is_resumed_only_on_request_and_with_its_own_configuration(tmp_
     RunFolder(tmp_path / "r", longer.model_copy(update={"threads": 2}), resume=True)
 
 
-def test_stored_episodes_come_back_and_replace_what_an_interrupted_run_left(tmp_path, turn, episode):
+def test_the_stored_episodes_of_a_stage_come_back_sorted(tmp_path, turn, episode):
     folder = RunFolder(tmp_path / "r", TrainConfig(env="guess"))
-    one = episode("a", [turn([1], [2], position=0)])
-    folder.store("expert", [one, one])
-    folder.store("expert", [one])
-    assert folder.read("expert") == [one]
+    made = [
+        episode(name, [turn([1], [2], position=0)]) for name in ("expert-00001-0", "expert-00000-0", "expert-2")
+    ]
+    with StoreWriter(folder.trajectories) as writer:
+        writer.extend(made)
+    assert folder.read("expert") == [made[1], made[0]]
+    assert folder.read("exper") == []
     assert json.loads((tmp_path / "r" / "config.json").read_text())["env"] == "guess"

@@ -1,0 +1,67 @@
+"""What is closed and released after an episode, within deadlines, whatever happened: the episode stands."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from envgym.deadlines import deadline
+from envgym.env import Env, Snapshot
+from envgym.episode import Episode, Turn
+from envgym.errors import Boundary, EnvgymError, boundary
+from envgym.limits import Limits
+from envgym.policy import Agent
+
+__all__ = ["close_both", "end_all", "release_all", "snapshots_of"]
+
+_LOG = logging.getLogger("envgym")
+
+_told: WeakKeyDictionary[asyncio.AbstractEventLoop, set[str]] = WeakKeyDictionary()
+"""What each event loop's run was already warned of: a close that fails mostly fails in every episode."""
+
+
+async def close_both(env: Env | None, agent: Agent | None, limit_s: float) -> None:
+    """Close both; one failing close does not skip the other."""
+    for closing in (agent, env):
+        if closing is not None:
+            await _clean_up(closing.close, limit_s, "close", f"closing {type(closing).__name__}")
+
+
+def snapshots_of(turns: Iterable[Turn]) -> list[Snapshot]:
+    """The snapshots that were taken before turns."""
+    return [turn.snapshot for turn in turns if turn.snapshot is not None]
+
+
+async def release_all(env: Env, snapshots: Iterable[Snapshot], limits: Limits) -> None:
+    """Give snapshots back."""
+    for one in snapshots:
+        doing = f"releasing a snapshot of {type(env).__name__}"
+        await _clean_up(partial(env.release, one), limits.close_s, "release", doing)
+
+
+async def _clean_up(call: Callable[[], Coroutine[Any, Any, None]], limit_s: float, what: str, doing: str) -> None:
+    """Call within a deadline, which bounds one that hangs.
+
+    A failure is a warning in the log "envgym", one line and once per run however often it happens; each one and
+    its traceback are there at level DEBUG.
+    """
+    try:
+        with boundary(Boundary.INFRASTRUCTURE, what):
+            await deadline(call(), limit_s, what, Boundary.INFRASTRUCTURE)
+    except EnvgymError as error:
+        message = " ".join(f"{doing} failed: {error}".split())
+        told = _told.setdefault(asyncio.get_running_loop(), set())
+        if message not in told:
+            told.add(message)
+            _LOG.warning("%s (the episode stands; said once per run)", message)
+        _LOG.debug("%s", message, exc_info=error)
+
+
+async def end_all(tasks: Iterable[asyncio.Task[Episode]]) -> None:
+    """Cancel what still runs and wait for its clean-up."""
+    tasks = tuple(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,202 @@
+"""Episodes to be played, many at a time: first-ready, without barriers, each once however often a run is killed.
+
+A `Job` says how an episode is made; `rollout` plays it. What happens can be recorded in a `Memory`, and what was
+recorded by an earlier process is gone on with.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Protocol, TypeVar
+
+from envgym.clean_up import close_both, end_all, release_all, snapshots_of
+from envgym.deadlines import deadline
+from envgym.env import THE_AGENT, Env, Snapshot, Step
+from envgym.episode import Episode, Unfinished
+from envgym.errors import Boundary, EnvgymError, Failure, ReplayDiverged, boundary
+from envgym.limits import Limits
+from envgym.policy import Agent
+from envgym.regain import regain
+from envgym.rollout import Origin, Recorder, Rollout, play, unplayed
+
+__all__ = ["Job", "Memory", "run_episode", "stream"]
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("envgym")
+
+_MISTAKES = (TypeError, ValueError, LookupError, AttributeError, NameError, ImportError, NotImplementedError)
+"""What a factory raises when the program is wrong: every episode would meet it again."""
+
+
+class Memory(Recorder, Protocol):
+    """A recorder that knows what it was told, also by an earlier process; `StoreWriter` is one."""
+
+    @property
+    def unfinished(self) -> Mapping[str, Unfinished]:
+        """Episodes that began and did not end."""
+        ...
+
+    def __contains__(self, episode: str) -> bool:
+        """Whether an episode ended."""
+        ...
+
+    def __getitem__(self, episode: str) -> Episode:
+        """One that did."""
+        ...
+
+    def append(self, episode: Episode) -> None:
+        """An episode has ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One episode to be played: how to make its environment and agents, and its seeds.
+
+    Both factories are called when the job starts, not before. What they raise is recorded on the episode (where:
+    "make"), except what says that the program is wrong (TypeError, ValueError, LookupError, AttributeError,
+    NameError, ImportError, NotImplementedError): that ends the run.
+    """
+
+    make_env: Callable[[], Awaitable[Env]]
+    make_agent: Callable[[Env], Agent]
+    task_id: str
+    seed: int
+    episode_id: str
+    rollout: Rollout
+    actor: str = THE_AGENT
+    start: Snapshot | None = None
+    group: str = ""
+
+
+async def run_episode(job: Job) -> Episode:
+    """Make, play and close one episode; what it held is released whatever happens.
+
+    A close that fails or hangs is a warning in the log "envgym" only: the episode stands.
+    """
+    return await _attempt(job, last=True)
+
+
+async def _attempt(job: Job, *, last: bool, found: Unfinished | None = None) -> Episode:
+    """One try of a job; the snapshots of a failed one that is not the last are released.
+
+    found: what was recorded of it before. Raises ReplayDiverged where it cannot go on from there.
+    """
+    limits, started = job.rollout.limits, perf_counter()
+    origin = Origin(job.episode_id, job.seed, start=job.start, group=job.group)
+    env: Env | None = None
+    agent: Agent | None = None
+    try:
+        try:
+            what = f"making the environment of task {job.task_id!r}"
+            with boundary(Boundary.INFRASTRUCTURE, what, passing=_MISTAKES):
+                made = _as_coroutine(job.make_env())
+                env = await deadline(made, limits.reset_s, "make", Boundary.INFRASTRUCTURE)
+            with boundary(Boundary.AGENT, f"making the agent of task {job.task_id!r}", passing=_MISTAKES):
+                agent = job.make_agent(env)
+        except EnvgymError as error:
+            return unplayed(job.task_id, origin, job.rollout, Failure.of(error, where="make", turn=0), started)
+        if found is not None:
+            origin = replace(origin, step=await _regained(env, agent, found, limits))
+        episode = await play(env, {job.actor: agent}, origin=origin, rollout=job.rollout, found=found)
+        if episode.failure is not None and not last:
+            await release_all(env, snapshots_of(episode.turns), limits)
+        return episode
+    finally:
+        await close_both(env, agent, limits.close_s)
+
+
+async def _regained(env: Env, agent: Agent, found: Unfinished, limits: Limits) -> Step:
+    """See `regain`. Whatever goes wrong there says that the episode cannot go on from what was recorded."""
+    try:
+        return await regain(env, agent, found, limits)
+    except ReplayDiverged:
+        raise
+    except EnvgymError as error:
+        raise ReplayDiverged(f"episode {found.began.id} cannot go on where it stood: {error}") from error
+
+
+async def _as_coroutine(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+async def stream(
+    jobs: Iterable[Job], *, concurrency: int, retries: int = 0, memory: Memory | None = None
+) -> AsyncIterator[Episode]:
+    """Play jobs with at most `concurrency` at a time and yield episodes as they finish.
+
+    memory: where all that happens is recorded, and what an earlier process recorded is found: an episode that has
+    ended there is yielded as it is, one that is unfinished goes on where it stood (checked against the record;
+    where the world or the agent does not repeat itself it begins again), so that each job is played once,
+    whenever the process was killed. An episode whose world failed is left unfinished there, to be gone on with
+    by a later call; who wants it as it is appends it. Raises ValueError when the memory holds another episode of
+    a job's id.
+
+    Jobs are drawn lazily. An episode whose world failed is played again afresh up to `retries` times (a new
+    environment, the same seed); the last try is yielded, failed or not. Leaving the iterator cancels what is
+    still running and waits for its clean-up.
+    """
+    if concurrency < 1:
+        raise ValueError(f"concurrency is {concurrency}; it must be at least 1")
+    source = iter(jobs)
+    running: set[asyncio.Task[Episode]] = set()
+    done: set[asyncio.Task[Episode]] = set()
+    try:
+        exhausted = False
+        while True:
+            while not exhausted and len(running) < concurrency:
+                job = next(source, None)
+                if job is None:
+                    exhausted = True
+                else:
+                    running.add(asyncio.create_task(_remembered(job, retries, memory)))
+            if not running:
+                return
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        await end_all(running | done)  # several may have ended by the same mistake, and one of them is raised
+
+
+async def _run_with_retries(job: Job, retries: int) -> Episode:
+    episode = await _attempt(job, last=retries < 1)
+    while episode.failure is not None and retries > 0:
+        retries -= 1
+        episode = await _attempt(job, last=retries < 1)
+    return episode
+
+
+async def _remembered(job: Job, retries: int, memory: Memory | None) -> Episode:
+    """Play a job, or go on with it, or take it as it ended."""
+    if memory is None:
+        return await _run_with_retries(job, retries)
+    if job.episode_id in memory:
+        episode = memory[job.episode_id]
+        _check_same(job, episode.task_id, episode.seed)
+        return episode
+    job = replace(job, rollout=replace(job.rollout, record=memory))
+    played: Episode | None = None
+    if (found := memory.unfinished.get(job.episode_id)) is not None:
+        _check_same(job, found.began.task_id, found.began.seed)
+        try:
+            played = await _attempt(job, last=retries < 1, found=found)
+        except ReplayDiverged as error:
+            _LOG.warning("%s; it begins again", " ".join(str(error).split()))
+    if played is None or (played.failure is not None and retries > 0):
+        played = await _run_with_retries(job, retries)
+    if played.failure is None:
+        memory.append(played)
+    return played
+
+
+def _check_same(job: Job, task_id: str, seed: int) -> None:
+    for name, now, then in (("task", job.task_id, task_id), ("seed", job.seed, seed)):
+        if now != then:
+            raise ValueError(
+                f"episode {job.episode_id} is recorded with {name} {then!r}, and is now to be played with {now!r}; "
+                "go on with what began it, or record elsewhere"
+            )

@@ -1,0 +1,35 @@
+"""From older schemas to today's: a function for each version and table that changed, applied block by block.
+
+A store is never rewritten for it; `envgym data compact` writes what it rewrites in today's schema.
+"""
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from envgym.store.schema import SCHEMA_VERSION, SCHEMAS
+
+__all__ = ["MIGRATIONS", "Migration", "migrated"]
+
+Migration = Callable[[pa.RecordBatch], pa.RecordBatch]
+MIGRATIONS: Mapping[tuple[str, int], Migration] = {}
+"""(table, version) -> what makes a block of the next version of one of this version. Where there is none, only
+columns came or went: missing ones are null."""
+
+
+def migrated(
+    table: str, batch: pa.RecordBatch, version: int, *, migrations: Mapping[tuple[str, int], Migration] = MIGRATIONS
+) -> pa.RecordBatch:
+    """A block written in schema `version`, in today's."""
+    for older in range(version, SCHEMA_VERSION):
+        batch = migrations.get((table, older), lambda same: same)(batch)
+    schema = SCHEMAS[table]
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,242 @@
+"""What a store holds, as it was when it was opened: episodes one by one, by id, as groups, as tables, as tokens.
+
+Reading needs no lock and disturbs no writer. What cannot be read is named in `damage` (file, row group,
+episodes) and hides nothing else; reading on is the rule of `scan`, stopping that of everything else.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from envgym.env import Grade
+from envgym.episode import Episode, Group, Unfinished
+from envgym.errors import StoreCorrupt
+from envgym.messages import ImagePart
+from envgym.store.folder import Places, is_store, parts
+from envgym.store.log import Damage, read_log
+from envgym.store.records import regraded
+from envgym.store.rows import grades_of, ids_of, texts_of
+from envgym.store.schema import SCHEMAS
+from envgym.store.sources import Logged, Sharded, Source
+from envgym.store.unfolding import Unfolding
+
+__all__ = ["StoreReader"]
+
+_TRIES = 10
+
+
+class StoreReader:
+    """The store at `path`; a context manager. Raises ValueError when no store is there.
+
+    unfinished: the episodes that had begun and not ended, by id. damage: what could not be read so far; `scan`
+    reads all of it.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not is_store(self.path):
+            what = "is no store" if self.path.exists() else "does not exist"
+            raise ValueError(f"{self.path} {what}; name the folder that episodes were stored in")
+        self.damage: list[Damage] = []
+        self.unfinished: dict[str, Unfinished] = {}
+        for _ in range(_TRIES):
+            try:
+                self._open()
+                break
+            except FileNotFoundError:  # compacted while it was listed
+                continue
+        else:
+            raise StoreCorrupt(f"{self.path}: its parts changed {_TRIES} times while they were listed")
+
+    def _open(self) -> None:
+        found = parts(Places(self.path))
+        self.damage = list(found.damage)
+        state = Unfolding()
+        for _number, path in found.logs:
+            for record, _after in read_log(path):
+                if not isinstance(record, Damage):
+                    state.take(record)
+                elif not record.torn:
+                    self.damage.append(record)
+        self.damage += [
+            Damage(self.path / "logs", "its records", why, (name,)) for name, why in state.broken.items()
+        ]
+        self.unfinished = state.open
+        self._sources: list[Source] = [Sharded(shard) for shard in found.shards]
+        self._places: dict[str, tuple[int, int, int]] = {}
+        for number in range(len(self._sources)):
+            for block, batch in self._sound("episodes", number):
+                self._places |= {name: (number, block, row) for row, name in enumerate(ids_of(batch))}
+        logged = [episode for name, episode in state.ended.items() if name not in self._places]
+        self._places |= {episode.id: (len(self._sources), 0, row) for row, episode in enumerate(logged)}
+        self._sources.append(Logged(self.path / "logs", logged, state.later))
+        self._grades: dict[str, list[Grade]] = {}
+        for number in range(len(self._sources)):
+            for _block, batch in self._sound("grades", number):
+                for name, grade in grades_of(batch):
+                    self._grades.setdefault(name, []).append(grade)
+
+    def _sound(self, table: str, number: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The blocks of a table that can be read; the others are damage."""
+        source = self._sources[number]
+        for block in range(source.blocks(table)):
+            try:
+                batch = source.batch(table, block)
+            except StoreCorrupt as error:
+                self.damage.append(_damage(source, table, block, error))
+            else:
+                yield block, batch
+
+    # -- episodes --------------------------------------------------------------------------------------------------
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of all episodes that ended, in stored order."""
+        return tuple(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, episode: str) -> bool:
+        return episode in self._places
+
+    def scan(self) -> Iterator[Episode | Damage]:
+        """Every episode in stored order, one block in memory at a time, and damage in the place of what is lost."""
+        yield from self.damage
+        for source in self._sources:
+            for block in range(source.blocks("episodes")):
+                try:
+                    found = source.episodes(block)
+                except StoreCorrupt as error:
+                    if (damage := _lost(source, block, error)) is not None:
+                        yield damage
+                    continue
+                for episode in found:
+                    yield self._graded(episode)
+
+    def __iter__(self) -> Iterator[Episode]:
+        """Every episode in stored order. Raises StoreCorrupt at the first thing that cannot be read."""
+        for found in self.scan():
+            if isinstance(found, Damage):
+                raise StoreCorrupt(str(found))
+            yield found
+
+    def __getitem__(self, episode: str) -> Episode:
+        """The episode of an id. Raises KeyError when none of it ended here, StoreCorrupt when it is damaged."""
+        if episode not in self._places:
+            raise KeyError(f"{self.path} holds no episode {episode!r} that has ended")
+        source, block, row = self._places[episode]
+        return self._graded(self._sources[source].episode(block, row))
+
+    def _graded(self, episode: Episode) -> Episode:
+        return regraded(episode, tuple(self._grades.get(episode.id, ())))
+
+    def image(self, image: ImagePart) -> bytes:
+        """The bytes of an image. Raises KeyError when it is not here, StoreCorrupt when it is damaged."""
+        path = Places(self.path).image(image.sha256)
+        if not path.exists():
+            raise KeyError(f"{self.path} holds no image {image.sha256}")
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != image.sha256:
+            raise StoreCorrupt(f"{path}: its {len(content)} bytes are not those of image {image.sha256}")
+        return content
+
+    # -- groups ----------------------------------------------------------------------------------------------------
+
+    def groups(self) -> Iterator[Group]:
+        """The episodes that are compared with each other, in the order of their first members.
+
+        Those of one task and one `Episode.group`; where that is empty, those of one task that share a root: an
+        episode and its forks. Parents come before forks. Only ids are held for all groups at once.
+        """
+        rows = [
+            row for source in self._sources for block in range(source.blocks("episodes"))
+            for row in _edges(source, block)
+        ]  # fmt: skip
+        parents = {name: parent for name, _, _, parent in rows}
+        members: dict[tuple[str, str], list[str]] = {}
+        for name, task, group, _ in rows:
+            members.setdefault((task, group or f"\0{_root(name, parents)}"), []).append(name)
+        for (task, _), names in members.items():
+            yield Group(task, tuple(self[name] for name in _parents_first(names, parents)))
+
+    # -- columns ---------------------------------------------------------------------------------------------------
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A whole table ("episodes", "turns", "grades"), or some columns of it; of hot shards without a copy.
+
+        Rows of what has ended in the logs are last. Raises StoreCorrupt when a block is damaged.
+        """
+        if name not in SCHEMAS:
+            raise ValueError(f"table {name!r}; the tables of a store are: {', '.join(SCHEMAS)}")
+        schema = SCHEMAS[name]
+        chosen = schema.names if columns is None else list(columns)
+        if unknown := [one for one in chosen if one not in schema.names]:
+            raise ValueError(f"table {name!r} has no column {unknown[0]!r}; it has: {', '.join(schema.names)}")
+        batches = [
+            source.batch(name, block).select(chosen)
+            for source in self._sources
+            for block in range(source.blocks(name))
+        ]
+        return pa.Table.from_batches(batches, pa.schema([schema.field(one) for one in chosen]))
+
+    def close(self) -> None:
+        """Let go of the files; what was read of them stays."""
+        for source in self._sources:
+            source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _lost(source: Source, block: int, error: StoreCorrupt) -> Damage | None:
+    """The damage of a block of turns; None where that of its episodes was told when the store was opened."""
+    try:
+        names = ids_of(source.batch("episodes", block))
+    except StoreCorrupt:
+        return None
+    return _damage(source, "turns", block, error, tuple(names))
+
+
+def _damage(source: Source, table: str, block: int, error: StoreCorrupt, lost: tuple[str, ...] = ()) -> Damage:
+    path, where = source.where(table, block)
+    return Damage(path, where, str(error.__cause__ or error), lost)
+
+
+def _edges(source: Source, block: int) -> Iterable[tuple[str, str, str, str | None]]:
+    """Id, task, group and parent of the episodes of a block; none where it is damaged."""
+    try:
+        batch = source.batch("episodes", block)
+    except StoreCorrupt:
+        return ()
+    return zip(*(texts_of(batch, name) for name in ("id", "task_id", "group", "parent")), strict=True)
+
+
+def _root(name: str, parents: Mapping[str, str | None]) -> str:
+    """Where a line of forks began, as far as it is here."""
+    while (parent := parents.get(name)) is not None:
+        name = parent
+    return name
+
+
+def _parents_first(names: Sequence[str], parents: Mapping[str, str | None]) -> list[str]:
+    """Names in their order, but each after its parent."""
+    placed: dict[str, None] = {}
+    within = set(names)
+    for name in names:
+        line: list[str] = []
+        at: str | None = name
+        while at is not None and at in within and at not in placed:
+            line.append(at)
+            at = parents.get(at)
+        placed |= dict.fromkeys(reversed(line))
+    return list(placed)

@@ -1,0 +1,316 @@
+"""A shard: a folder of finished episodes that nobody changes again, in blocks that are each read and checked alone.
+
+Hot shards are uncompressed Arrow files to be mapped into memory, cold ones Parquet with zstd. Block k of
+`episodes` has its turns in block k of `turns`. `shard.json` (and its copy) has every block's place and checksum:
+a block is only decoded when its bytes are what was written, so that damage names itself and hides nothing else.
+A shard appears whole, by a rename, or not at all.
+"""
+
+import json
+import mmap
+import os
+import shutil
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from envgym.errors import StoreCorrupt
+from envgym.store.migrations import migrated
+from envgym.store.schema import SCHEMA_VERSION, SCHEMAS
+
+__all__ = ["Block", "Kind", "Shard", "ShardWriter"]
+
+Kind = Literal["hot", "cold"]
+_ENDING = {"hot": "arrow", "cold": "parquet"}
+_ABOUT, _COPY = "shard.json", "shard.copy.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some rows of a table: bytes [at, at + bytes) of its file. group: of Parquet; None where there are no rows."""
+
+    at: int
+    bytes: int
+    crc32: int
+    rows: int
+    group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What `shard.json` says.
+
+    schemas: of each table, as Arrow serialises it (base64). footers: checksums of Parquet's footers, of which
+    each file has a copy beside it. logs: the logs whose finished episodes are here. replaces: the shards whose
+    content is here.
+    """
+
+    kind: Kind
+    schema: int
+    tables: dict[str, tuple[Block, ...]]
+    schemas: dict[str, str]
+    footers: dict[str, int] = field(default_factory=dict)
+    logs: tuple[int, ...] = ()
+    replaces: tuple[str, ...] = ()
+
+    def dump(self) -> bytes:
+        """As JSON with its own checksum."""
+        content = asdict(self)
+        return json.dumps({"crc32": _checksum(content), "shard": content}).encode()
+
+    @classmethod
+    def load(cls, text: bytes) -> "About":
+        """What `dump` made. Raises ValueError, KeyError or TypeError for anything else."""
+        raw = json.loads(text)
+        if _checksum(raw["shard"]) != raw["crc32"]:
+            raise ValueError("its checksum does not match")
+        given = dict(raw["shard"])
+        tables = {name: tuple(Block(**block) for block in blocks) for name, blocks in given.pop("tables").items()}
+        logs, replaces = tuple(given.pop("logs")), tuple(given.pop("replaces"))
+        return cls(**given, tables=tables, logs=logs, replaces=replaces)
+
+
+def _checksum(content: Any) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
+# -- writing -----------------------------------------------------------------------------------------------------
+
+
+class ShardWriter:
+    """Writes one shard, block by block; a context manager that leaves nothing behind unless `commit` was called."""
+
+    def __init__(self, folder: Path, kind: Kind = "hot") -> None:
+        self.folder = folder
+        self._making = folder.with_name(f".{folder.name}.{os.getpid()}")
+        shutil.rmtree(self._making, ignore_errors=True)  # of a process with this number that ended
+        self._making.mkdir(parents=True)
+        self.kind = kind
+        self._tables = {name: _TableWriter(self._making, name, kind) for name in SCHEMAS}
+
+    @property
+    def turns(self) -> int:
+        """Rows of the table of turns so far."""
+        return self._tables["turns"].rows
+
+    def add(self, episodes: pa.RecordBatch, turns: pa.RecordBatch) -> None:
+        """One block of episodes, whose `first_turn` count from `self.turns` on, and their turns."""
+        self._tables["episodes"].add(episodes)
+        self._tables["turns"].add(turns)
+
+    def add_grades(self, grades: pa.RecordBatch) -> None:
+        """One block of grades."""
+        self._tables["grades"].add(grades)
+
+    def commit(self, *, logs: Sequence[int] = (), replaces: Sequence[str] = ()) -> None:
+        """Make the shard appear, durably and whole."""
+        tables = {name: table.finish() for name, table in self._tables.items()}
+        schemas = {name: b64encode(table.schema.serialize()).decode() for name, table in self._tables.items()}
+        footers = {path.stem: zlib.crc32(path.read_bytes()) for path in self._making.glob("*.footer")}
+        about = About(self.kind, SCHEMA_VERSION, tables, schemas, footers, tuple(logs), tuple(replaces)).dump()
+        for name in (_ABOUT, _COPY):
+            (self._making / name).write_bytes(about)
+        for path in [*self._making.iterdir(), self._making]:
+            sync_path(path)
+        self._making.rename(self.folder)
+        sync_path(self.folder.parent)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for table in self._tables.values():
+            table.close()
+        shutil.rmtree(self._making, ignore_errors=True)
+
+
+def sync_path(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class _TableWriter:
+    """One file of a shard."""
+
+    def __init__(self, folder: Path, name: str, kind: Kind) -> None:
+        self.path, self.kind = folder / f"{name}.{_ENDING[kind]}", kind
+        self.rows = 0
+        self.schema = SCHEMAS[name].with_metadata({"envgym.table": name, "envgym.schema": str(SCHEMA_VERSION)})
+        self._blocks: list[Block] = []
+        self._groups = 0
+        self._sink = pa.OSFile(str(self.path), "wb")
+        self._writer: Any
+        if kind == "hot":
+            self._writer = pa.ipc.new_file(self._sink, self.schema)
+        else:
+            self._writer = pq.ParquetWriter(
+                self._sink, self.schema, compression="zstd", compression_level=3, write_page_checksum=True
+            )
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """One block."""
+        batch = batch.replace_schema_metadata(self.schema.metadata)
+        at = self._sink.tell()
+        group = None
+        if self.kind == "cold":
+            if batch.num_rows:
+                self._writer.write_batch(batch, row_group_size=batch.num_rows)
+                group, self._groups = self._groups, self._groups + 1
+        else:
+            self._writer.write_batch(batch)
+        if at == 0 and self.kind == "hot":  # the schema was written with the first block
+            at = _after_schema(self.path)
+        self._blocks.append(Block(at, self._sink.tell() - at, 0, batch.num_rows, group))
+        self.rows += batch.num_rows
+
+    def finish(self) -> tuple[Block, ...]:
+        """The blocks, with their checksums."""
+        self.close()
+        if self.kind == "cold":
+            pq.read_metadata(self.path).write_metadata_file(str(self.path.with_suffix(".footer")))
+        with _mapped(self.path) as view:
+            return tuple(
+                Block(
+                    block.at,
+                    block.bytes,
+                    zlib.crc32(view[block.at : block.at + block.bytes]),
+                    block.rows,
+                    block.group,
+                )
+                for block in self._blocks
+            )
+
+    def close(self) -> None:
+        """Write what a file ends with; idempotent."""
+        if not self._sink.closed:
+            self._writer.close()
+            self._sink.close()
+
+
+def _after_schema(path: Path) -> int:
+    """Where the first record batch of an Arrow file begins: after the magic and the schema."""
+    with pa.OSFile(str(path), "rb") as file:
+        file.seek(8)
+        pa.ipc.read_message(file)
+        return int(file.tell())
+
+
+# -- reading -----------------------------------------------------------------------------------------------------
+
+
+def _mapped(path: Path) -> memoryview:
+    """A file's bytes, mapped. The map lives as long as what is made of it."""
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+@dataclass(slots=True)
+class Shard:
+    """A shard to be read. Raises StoreCorrupt when neither `shard.json` nor its copy can be."""
+
+    folder: Path
+    about: About = field(init=False)
+    _views: dict[str, memoryview] = field(init=False, default_factory=dict)
+    _sound: set[tuple[str, int]] = field(init=False, default_factory=set)
+    _parquet: dict[str, pq.ParquetFile] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        wrong: list[str] = []
+        for name in (_ABOUT, _COPY):
+            try:
+                self.about = About.load((self.folder / name).read_bytes())
+                break
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                wrong.append(f"{name}: {error}")
+        else:
+            raise StoreCorrupt(f"{self.folder}: its blocks cannot be found: {'; '.join(wrong)}")
+        if self.about.schema > SCHEMA_VERSION:
+            raise StoreCorrupt(
+                f"{self.folder}: schema {self.about.schema}; this version of envgym reads up to {SCHEMA_VERSION}"
+            )
+
+    @property
+    def name(self) -> str:
+        """Its folder's."""
+        return self.folder.name
+
+    def blocks(self, table: str) -> tuple[Block, ...]:
+        """The blocks of a table."""
+        return self.about.tables[table]
+
+    def path(self, table: str) -> Path:
+        """A table's file."""
+        return self.folder / f"{table}.{_ENDING[self.about.kind]}"
+
+    def where(self, table: str, number: int) -> str:
+        """A block in words, for messages."""
+        block = self.blocks(table)[number]
+        first = sum(one.rows for one in self.blocks(table)[:number])
+        group = f"row group {block.group}" if block.group is not None else f"record batch {number}"
+        return f"{group} (rows {first} to {first + block.rows - 1})"
+
+    def batch(self, table: str, number: int) -> pa.RecordBatch:
+        """The rows of a block, in today's schema. Those of a hot shard are views of the file.
+
+        Raises StoreCorrupt, naming file and row group, when the bytes are not those that were written.
+        """
+        block = self.blocks(table)[number]
+        try:
+            data = self._checked(table, number, block)
+            batch = self._hot(table, data) if self.about.kind == "hot" else self._cold(table, block)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise StoreCorrupt(f"{self.path(table)}, {self.where(table, number)}: {error}") from error
+        return migrated(table, batch, self.about.schema)
+
+    def _checked(self, table: str, number: int, block: Block) -> memoryview:
+        view = self._views.get(table)
+        if view is None:
+            view = self._views[table] = _mapped(self.path(table))
+        data = view[block.at : block.at + block.bytes]
+        if (table, number) not in self._sound:
+            if len(data) < block.bytes:
+                raise ValueError(f"cut off: {len(data)} of {block.bytes} bytes are there")
+            if (found := zlib.crc32(data)) != block.crc32:
+                raise ValueError(f"checksum {found:08x} is not the {block.crc32:08x} of what was written")
+            self._sound.add((table, number))
+        return data
+
+    def _hot(self, table: str, data: memoryview) -> pa.RecordBatch:
+        message = pa.ipc.read_message(pa.py_buffer(data))
+        return pa.ipc.read_record_batch(message, self._schema(table))
+
+    def _cold(self, table: str, block: Block) -> pa.RecordBatch:
+        schema = self._schema(table)
+        if block.group is None:
+            return pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema)
+        if table not in self._parquet:
+            footer = self.path(table).with_suffix(".footer").read_bytes()
+            if zlib.crc32(footer) != self.about.footers[table]:
+                raise ValueError("the copy of its footer is not what was written")
+            metadata = pq.read_metadata(pa.BufferReader(footer))
+            self._parquet[table] = pq.ParquetFile(self.path(table), metadata=metadata, memory_map=True)
+        found = self._parquet[table].read_row_group(block.group).cast(schema).combine_chunks()
+        return found.to_batches()[0]
+
+    def _schema(self, table: str) -> pa.Schema:
+        return pa.ipc.read_schema(pa.py_buffer(b64decode(self.about.schemas[table])))
+
+    def close(self) -> None:
+        """Let go of the files; what was read of them stays."""
+        self._parquet.clear()
+        self._views.clear()

@@ -1,0 +1,357 @@
+"""The one process that writes a store: every turn goes to a log as it happens, finished episodes move on to shards.
+
+A killed process loses nothing that a call returned from. A machine that loses its power loses at most what the last
+`sync_s` seconds wrote: the log is synced in the background that often, while it is being written to. Compaction
+and syncs run in a thread of their own; what they meet is raised by the next call.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from envgym.env import Grade
+from envgym.episode import Began, Episode, Turn, Unfinished
+from envgym.errors import StoreCorrupt
+from envgym.messages import ImagePart
+from envgym.store.compaction import rewrite, write_shard
+from envgym.store.folder import Places, is_store, parts
+from envgym.store.log import Damage, LogWriter, read_log
+from envgym.store.reader import StoreReader
+from envgym.store.records import Answered, Ended, Graded, Record, Said, Turned
+from envgym.store.rows import ids_of
+from envgym.store.shard import Kind
+from envgym.store.unfolding import Unfolding
+
+__all__ = ["StoreWriter"]
+
+_LOG_BYTES = 64 << 20
+
+
+class StoreWriter:
+    """Appends to the store at `path`, which is made if there is none; a context manager.
+
+    What an earlier process left unfinished is in `unfinished`; it goes on (`turn`), begins again (`begin`), or
+    stays as it is. log_bytes: when finished episodes move to a shard. sync_s: the longest time that a turn stays
+    unsynced.
+    Raises ValueError when another process writes to the store, or the path is no folder.
+    """
+
+    def __init__(self, path: str | Path, *, log_bytes: int = _LOG_BYTES, sync_s: float = 1.0) -> None:
+        if log_bytes < 1:
+            raise ValueError(f"log_bytes is {log_bytes}; it must be at least 1")
+        if not 0 < sync_s < threading.TIMEOUT_MAX:
+            raise ValueError(f"sync_s is {sync_s}; it must be a positive number of seconds")
+        self.path = Path(path)
+        self._places = Places(self.path)
+        self._log_bytes, self._sync_s = log_bytes, sync_s
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{self.path} is a file; a store is a folder: name another path")
+        if self.path.is_dir() and not is_store(self.path) and any(self.path.iterdir()):
+            raise ValueError(f"{self.path} holds other things and no store; name a new folder")
+        for folder in (self._places.logs, self._places.shards):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self._places.lock)
+        try:
+            self._begin()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _begin(self) -> None:
+        found = parts(self._places)
+        if found.damage:
+            raise StoreCorrupt(f"{found.damage[0]}; nothing is appended to a store that cannot be read whole")
+        for path in found.dead:
+            _remove(path)
+        self._ids: set[str] = set()
+        for shard in found.shards:
+            for number in range(len(shard.blocks("episodes"))):
+                self._ids |= set(ids_of(shard.batch("episodes", number)))
+            shard.close()
+        self._state, self._damaged = Unfolding(), set[int]()
+        for number, path in found.logs:
+            for record, _after in read_log(path):
+                if not isinstance(record, Damage):
+                    self._state.take(record)
+                elif not record.torn:
+                    self._damaged.add(number)
+        for known in self._ids & self._state.ended.keys():  # it was compacted, and its log outlived that
+            del self._state.ended[known]
+        self._ids |= self._state.ended.keys()
+        self._number = found.highest
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="envgym-store")
+        self._working: Future[None] | None = None
+        self._syncing: Future[None] | None = None
+        self._timer: threading.Timer | None = None
+        self._reader: StoreReader | None = None
+        self._log = self._next_log()
+        self._settle([number for number, _ in found.logs])
+
+    # -- appending -------------------------------------------------------------------------------------------------
+
+    @property
+    def unfinished(self) -> Mapping[str, Unfinished]:
+        """The episodes that have begun and not ended, by id: what is known of each."""
+        return self._state.open
+
+    def __contains__(self, episode: str) -> bool:
+        """Whether an episode of this id has ended here."""
+        return episode in self._ids
+
+    def __len__(self) -> int:
+        """How many episodes have ended here."""
+        return len(self._ids)
+
+    def begin(self, began: Began) -> None:
+        """An episode begins; one that is unfinished begins again, and what it had no longer counts."""
+        record = self._attempted(began)
+        self._append(record)
+        self._state.open[began.id] = Unfinished(record)
+
+    def _attempted(self, began: Began) -> Began:
+        if began.id in self._ids:
+            raise ValueError(f"{self.path} holds an episode {began.id!r} already; ids are given once")
+        known = self._state.open.get(began.id)
+        return began if known is None else replace(began, attempt=known.began.attempt + 1)
+
+    def said(self, episode: str, index: int, turn: Turn) -> None:
+        """An actor of an unfinished episode has spoken; the turn's step is still to come. index: the next turn."""
+        known = self._next(episode, index)
+        self._append(Said(episode, index, turn))
+        known.said = turn
+
+    def turn(self, episode: str, index: int, turn: Turn) -> None:
+        """A turn of an unfinished episode is complete. index: among its own turns; the next one.
+
+        What was told by `said` is not written again: the turn is that one with its step.
+        """
+        known = self._next(episode, index)
+        if known.said is not None:
+            self._append(Answered(episode, index, turn.step, turn.step_s))
+        else:
+            self._append(Turned(episode, index, turn))
+        known.turns.append(turn)
+        known.said = None
+
+    def _next(self, episode: str, index: int) -> Unfinished:
+        known = self._state.open.get(episode)
+        if known is None:
+            raise ValueError(
+                f"turn {index} of episode {episode!r}, which is not unfinished in {self.path}; begin it"
+            )
+        if index != len(known.turns):
+            raise ValueError(f"turn {index} of episode {episode!r}: the next one is {len(known.turns)}")
+        return known
+
+    def append(self, episode: Episode) -> None:
+        """A finished episode. Of one whose turns were all told as they happened, only the end is written."""
+        known = self._state.open.get(episode.id)
+        if known is None or not _told(known, episode):
+            turned = (Turned(episode.id, index, turn) for index, turn in enumerate(episode.turns))
+            self._append(self._attempted(Began.of(episode)), *turned, Ended.of(episode))
+        else:
+            self._append(Ended.of(episode))
+        self._state.open.pop(episode.id, None)
+        self._state.ended[episode.id] = episode
+        self._ids.add(episode.id)
+        if self._log.bytes >= self._log_bytes:
+            self._rotate()
+
+    def extend(self, episodes: Iterable[Episode]) -> None:
+        """Many finished episodes at once, straight into a shard: all of them are there when it returns, or none."""
+        self._wait()
+        fresh: set[str] = set()
+
+        def new() -> Iterable[Episode]:
+            for episode in episodes:
+                if episode.id in self._ids or episode.id in fresh:
+                    raise ValueError(f"{self.path} holds an episode {episode.id!r} already; ids are given once")
+                fresh.add(episode.id)
+                yield episode
+
+        self._number += 1
+        write_shard(self._places.shard(self._number), new())
+        self._ids |= fresh
+
+    def __getitem__(self, episode: str) -> Episode:
+        """An episode that has ended here. Raises KeyError, StoreCorrupt."""
+        if (known := self._state.ended.get(episode)) is not None:
+            return known
+        if episode not in self._ids:
+            raise KeyError(f"{self.path} holds no episode {episode!r} that has ended")
+        if self._reader is None or episode not in self._reader:
+            self._reader = StoreReader(self.path)
+        return self._reader[episode]
+
+    def grade(self, episode: str, grade: Grade) -> None:
+        """One more verdict on an episode that has ended."""
+        if episode not in self._ids:
+            raise ValueError(f"{self.path} holds no episode {episode!r} that has ended; nothing is graded")
+        self._append(Graded(episode, grade))
+        self._state.later.append((episode, grade))
+
+    def put_image(self, content: bytes, media_type: str = "image/png") -> ImagePart:
+        """Store an image, once however often it comes, and how a message names it."""
+        sha256 = hashlib.sha256(content).hexdigest()
+        path = self._places.image(sha256)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            making = path.with_name(f".{sha256}.{os.getpid()}")
+            making.write_bytes(content)
+            making.rename(path)
+        return ImagePart(sha256=sha256, media_type=media_type)
+
+    def _append(self, *records: Record) -> None:
+        self._log.append(*records)
+        if self._timer is None:
+            self._look()
+            self._timer = threading.Timer(self._sync_s, self._sync_soon)
+            self._timer.daemon = True
+            self._timer.start()
+
+    # -- durability ------------------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Make everything that was appended durable now."""
+        self._look()
+        self._log.sync()
+
+    def _sync_soon(self) -> None:
+        self._timer = None
+        try:
+            self._syncing = self._worker.submit(self._log.sync)
+        except RuntimeError:  # it was closed meanwhile, and synced by that
+            return
+
+    def _look(self) -> None:
+        """Raise what the other thread met."""
+        if self._syncing is not None and self._syncing.done():
+            done, self._syncing = self._syncing, None
+            done.result()
+        if self._working is not None and self._working.done():
+            self._wait()
+
+    def _wait(self) -> None:
+        working, self._working = self._working, None
+        if working is not None:
+            working.result()
+
+    # -- compaction ------------------------------------------------------------------------------------------------
+
+    def _next_log(self) -> LogWriter:
+        """A new log, with what is unfinished carried over, durably."""
+        self._number += 1
+        log = LogWriter(self._places.log(self._number))
+        for episode, found in self._state.open.items():
+            log.append(found.began)
+            for index, turn in enumerate(found.turns):
+                log.append(Turned(episode, index, turn))
+            if found.said is not None:
+                log.append(Said(episode, len(found.turns), found.said))
+        log.sync()
+        return log
+
+    def _rotate(self) -> None:
+        """Begin a new log, and move what has ended to a shard in the background."""
+        self._wait()
+        old = self._log
+        self._log = self._next_log()
+        self._settle([int(old.path.stem)], old)
+
+    def _settle(self, logs: list[int], old: LogWriter | None = None) -> None:
+        """Let logs go: what has ended in them moves to a shard, what is unfinished was carried over."""
+        state, self._state = self._state, Unfolding(open=self._state.open)
+        self._number += 1
+        self._working = self._worker.submit(self._write, self._number, logs, old, state)
+
+    def _write(self, number: int, logs: list[int], old: LogWriter | None, state: Unfolding) -> None:
+        if old is not None:
+            old.close()
+        if state.ended or state.later:
+            write_shard(self._places.shard(number), state.ended.values(), state.later, logs=logs)
+        for log in logs:
+            path = self._places.log(log)
+            if log in self._damaged:  # what could not be read of it may be worth a look
+                path.rename(path.with_suffix(".damaged"))
+            else:
+                path.unlink(missing_ok=True)
+
+    def compact(self, kind: Kind = "cold") -> None:
+        """Make one shard of all that has ended: cold ones are small, hot ones are fast to draw from.
+
+        Raises StoreCorrupt, and changes nothing, when a block is damaged.
+        """
+        if kind not in ("hot", "cold"):
+            raise ValueError(f"kind is {kind!r}; it must be 'hot' or 'cold'")
+        self._rotate()
+        self._wait()
+        found = parts(self._places)
+        if found.shards and [kind] != [shard.about.kind for shard in found.shards]:
+            self._number += 1
+            rewrite(self._places.shard(self._number), found.shards, kind=kind)
+            self._reader = None
+
+    def close(self) -> None:
+        """Finish what goes on in the background, move what has ended to a shard, make all durable; idempotent."""
+        if self._lock < 0:
+            return
+        try:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._wait()
+            if self._state.ended or self._state.later:
+                self._rotate()
+                self._wait()
+            self._log.sync()
+            if not self._state.open:  # it holds nothing
+                self._log.path.unlink()
+        finally:
+            self._worker.shutdown()
+            self._log.close()
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _told(known: Unfinished, episode: Episode) -> bool:
+    """Whether what was told of an unfinished episode as it happened is all of it but its end."""
+    return (
+        len(known.turns) == len(episode.turns)
+        and (known.began.root is episode.root or Began.of(episode).root == known.began.root)
+        and all(one is other or one == other for one, other in zip(known.turns, episode.turns, strict=True))
+    )
+
+
+def _locked(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise ValueError(
+            f"{path.parent} is being written to by another process; a store has one writer at a time "
+            "(several are made one with: envgym data merge)"
+        ) from None
+    return fd
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -1,0 +1,306 @@
+"""Law o: a torn write loses at most the record being written; damage is named, and hides and changes nothing
+else.
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from envgym.env import Step, StopReason
+from envgym.episode import Began, Episode, Turn
+from envgym.errors import StoreCorrupt
+from envgym.messages import Message
+from envgym.store import Damage, StoreReader, StoreWriter
+from envgym.store.folder import Places, parts
+from envgym.store.log import read_log
+from envgym.testing.strategies import episodes
+
+relaxed = settings(
+    deadline=None,
+    max_examples=30,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+several = st.lists(episodes(), min_size=1, max_size=4).map(
+    lambda found: [replace(one, id=f"{number}{one.id}", parent=None) for number, one in enumerate(found)]
+)
+
+
+def plain(name: str, turns: int = 2) -> Episode:
+    ids = np.arange(50, dtype=np.int32)
+    own = tuple(
+        Turn("agent", (Message(role="assistant", content=f"{name}{number}"),), Step(reward=1.0), ids[:0], ids,
+             ids.astype(np.float32), position=50 * number)
+        for number in range(turns)
+    )  # fmt: skip
+    return Episode(id=name, task_id="t", root=Step(), turns=own, seed=0, stop=StopReason.GOAL)
+
+
+def the_log(path: Path) -> Path:
+    (found,) = (path / "logs").glob("*.log")
+    return found
+
+
+def fresh(folder: Path) -> Path:
+    return folder / f"store{len(list(folder.iterdir()))}"
+
+
+@pytest.mark.slow
+@relaxed
+@given(several, st.integers(1, 10**6))
+def test_a_log_that_was_cut_off_anywhere_loses_what_was_behind_the_cut(
+    tmp_path: Path, written: list[Episode], cut: int
+) -> None:
+    path = fresh(tmp_path)
+    writer, sizes = StoreWriter(path), []
+    for episode in written:
+        writer.append(episode)
+        sizes.append(writer._log.bytes)
+    os.truncate(the_log(path), size := max(13, sizes[-1] - cut % sizes[-1]))
+    whole = [episode for episode, end in zip(written, sizes, strict=True) if end <= size]
+    with StoreReader(path) as reader:
+        assert list(reader) == whole
+        assert reader.damage == []
+    writer._worker.shutdown()
+    os.close(writer._lock)
+    with StoreWriter(path) as again:  # goes on, and may store what was lost anew
+        for episode in written[len(whole) :]:
+            again.append(episode)
+    assert list(StoreReader(path)) == written
+
+
+@pytest.mark.slow
+@relaxed
+@given(several, st.sampled_from(["log", "hot", "cold"]), st.randoms(use_true_random=False))
+def test_a_flipped_bit_is_named_and_hides_nothing_else(
+    tmp_path: Path, written: list[Episode], kind: Literal["log", "hot", "cold"], chance: random.Random
+) -> None:
+    path = fresh(tmp_path)
+    with StoreWriter(path) as writer:
+        for episode in written:
+            writer.append(episode)
+            if kind != "log":  # a block for each
+                writer._rotate()
+        writer._wait()
+        if kind == "cold":
+            writer.compact()
+        kept = tmp_path / "kept"
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(path, kept)
+    victims = [file for file in kept.rglob("*") if file.is_file() and file.stat().st_size and file.name != "lock"]
+    victim = sorted(victims)[chance.randrange(len(victims))]
+    content = bytearray(victim.read_bytes())
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    victim.write_bytes(content)
+    found = list(StoreReader(kept).scan())
+    intact = [one for one in found if isinstance(one, Episode)]
+    damage = [one for one in found if isinstance(one, Damage)]
+    known = {episode.id: episode for episode in written}
+    assert all(known[episode.id] == episode for episode in intact)
+    torn = kind == "log" and len(intact) == len(written) - 1  # the last record's length may have become too large
+    assert len(intact) == len(written) or damage or torn
+    if kind != "log":
+        assert len(intact) >= len(written) - (1 if kind == "hot" else len(written))
+    for one in damage:
+        assert victim.parent in (one.path, one.path.parent) or one.path.name == "logs"
+
+
+def test_damage_names_file_row_group_and_episodes(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with StoreWriter(path) as writer:
+        for number in range(3):
+            writer.extend([plain(f"e{number}")])
+        writer.compact("cold")
+    file = next((path / "shards").glob("*/turns.parquet"))
+    content = bytearray(file.read_bytes())
+    (shard,) = parts(Places(path)).shards
+    content[shard.blocks("turns")[1].at + 40] ^= 4
+    file.write_bytes(content)
+    reader = StoreReader(path)
+    (damage,) = [one for one in reader.scan() if isinstance(one, Damage)]
+    assert [episode.id for episode in reader.scan() if isinstance(episode, Episode)] == ["e0", "e2"]
+    assert damage.lost == ("e1",)
+    assert f"{file}, row group 1 (rows 2 to 3) (held e1): " in str(damage)
+    with pytest.raises(StoreCorrupt, match="row group 1"):
+        list(reader)
+    with pytest.raises(StoreCorrupt, match="row group 1"):
+        reader["e1"]
+    assert reader["e2"] == plain("e2")
+    with StoreWriter(path) as writer, pytest.raises(StoreCorrupt, match="row group 1"):
+        writer.compact("hot")
+    assert reader["e2"] == plain("e2"), "and nothing was removed"
+
+
+def test_a_damaged_record_in_a_log_costs_its_episode_only_and_the_log_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    writer = StoreWriter(path)
+    places = []
+    for name in ("a", "b", "c"):
+        writer.append(plain(name))
+        places.append(writer._log.bytes)
+    writer._worker.shutdown()
+    os.close(writer._lock)
+    log = the_log(path)
+    content = bytearray(log.read_bytes())
+    content[places[0] + 400] ^= 1
+    log.write_bytes(content)
+    found = list(StoreReader(path).scan())
+    assert [one.id for one in found if isinstance(one, Episode)] == ["a", "c"]
+    damage = [str(one) for one in found if isinstance(one, Damage)]
+    assert len(damage) == 2
+    assert f"{log}, byte" in damage[0]
+    assert "(held b)" in damage[1]
+    with StoreWriter(path) as again:
+        assert len(again) == 2
+    assert [episode.id for episode in StoreReader(path)] == ["a", "c"]
+    assert log.with_suffix(".damaged").read_bytes() == content
+
+
+@pytest.mark.parametrize("text", ["notes of mine", "notes\nof mine", "\n"])
+def test_what_is_no_log_is_named_so_and_kept(tmp_path: Path, text: str) -> None:
+    with StoreWriter(tmp_path / "s") as writer:
+        writer.append(plain("a"))
+    log = tmp_path / "s/logs/00000099.log"
+    log.write_text(text)
+    found = list(StoreReader(tmp_path / "s").scan())
+    assert found[-1] == plain("a")
+    assert "00000099.log, byte 0: not a log of a store: it begins with" in str(found[0])
+    with StoreWriter(tmp_path / "s") as writer:
+        assert len(writer) == 1
+    assert log.with_suffix(".damaged").read_text() == text
+
+
+def test_a_newer_schema_is_refused_with_a_reason(tmp_path: Path) -> None:
+    import json
+    import zlib
+
+    with StoreWriter(tmp_path / "s") as writer:
+        writer.append(plain("a"))
+    for about in (tmp_path / "s/shards").glob("*/shard*.json"):
+        shard = json.loads(about.read_text())["shard"] | {"schema": 99}
+        about.write_text(
+            json.dumps({"crc32": zlib.crc32(json.dumps(shard, sort_keys=True).encode()), "shard": shard})
+        )
+    assert "schema 99" in str(StoreReader(tmp_path / "s").damage[0])
+    with pytest.raises(StoreCorrupt, match="nothing is appended"):
+        StoreWriter(tmp_path / "s")
+
+
+def test_a_full_disk_names_the_file_and_leaves_no_half_record(tmp_path: Path) -> None:
+    code = """
+import resource, signal, sys
+from envgym.store import StoreWriter
+sys.path.insert(0, sys.argv[2])
+from test_store_damage import plain
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with StoreWriter(sys.argv[1]) as writer:
+    writer.append(plain("a"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (writer._log.bytes + 500, resource.RLIM_INFINITY))
+    try:
+        writer.append(plain("b"))
+    except OSError as error:
+        print(error.filename)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    writer.append(plain("c"))
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "s"), str(Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip().startswith(str(tmp_path / "s/logs"))
+    reader = StoreReader(tmp_path / "s")
+    assert list(reader) == [plain("a"), plain("c")]
+    assert reader.damage == []
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from dataclasses import replace
+from envgym.env import Grade
+from envgym.episode import Began
+from envgym.store import StoreWriter
+sys.path.insert(0, sys.argv[2])
+from test_store_damage import plain
+grade = Grade(grader="late", version="1", channels={"reward": 1.0})
+with StoreWriter(sys.argv[1], log_bytes=4000, sync_s=0.01) as writer:
+    print("open", flush=True)
+    for number in range(len(writer), 10**6):
+        episode = plain(f"e{number:06d}", number % 4)
+        for attempt in range(1 + number % 2):
+            writer.begin(Began.of(episode))
+            for index, turn in enumerate(episode.turns):
+                writer.turn(episode.id, index, turn)
+                print("turn", episode.id, index, flush=True)
+        writer.append(episode)
+        print("ended", episode.id, flush=True)
+        if number % 3 == 0:
+            writer.grade(episode.id, grade)
+            print("graded", episode.id, flush=True)
+        if number % 50 == 49:
+            writer.compact("cold")
+"""
+
+
+def killed_at_random(path: Path, chance: random.Random) -> dict[str, set[str]]:
+    """What a writer said that it had done before it was killed."""
+    command = [sys.executable, "-u", "-c", WRITER, str(path), str(Path(__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline()]
+        for _ in range(chance.randrange(400)):
+            said.append(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        said += process.stdout.readlines()
+    found: dict[str, set[str]] = {"ended": set(), "graded": set(), "turn": set()}
+    for line in said:
+        kind, _, rest = line.strip().partition(" ")
+        if kind in found and line.endswith("\n"):
+            found[kind].add(rest)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_writer_killed_at_any_moment_loses_nothing_it_said_and_stores_nothing_twice(tmp_path: Path) -> None:
+    chance, path = random.Random(7), tmp_path / "s"
+    ended, graded = set[str](), set[str]()
+    for _ in range(12):
+        said = killed_at_random(path, chance)
+        ended |= said["ended"]
+        graded |= said["graded"]
+        with StoreReader(path) as reader:
+            assert reader.damage == []
+            assert ended <= set(reader.ids)
+            assert len(reader.ids) == len(set(reader.ids)) == reader.table("episodes").num_rows
+            for episode in reader:
+                assert episode.turns == plain(episode.id, int(episode.id[1:]) % 4).turns
+                assert len(episode.grades) <= 1, "a grade counts once"
+                assert episode.id not in graded or episode.grades
+            for line in said["turn"]:
+                name, index = line.split()
+                turns = reader[name].turns if name in reader else reader.unfinished[name].turns
+                assert len(turns) > int(index) or name in reader.unfinished
+        assert len(list((path / "shards").glob(".*"))) <= 1, "what the last writer left goes with the next one"
+    assert len(ended) > 100
+
+
+def test_reading_goes_on_behind_the_last_whole_record(tmp_path: Path) -> None:
+    writer = StoreWriter(tmp_path / "s")
+    writer.begin(Began.of(plain("a")))
+    log = the_log(tmp_path / "s")
+    ((first, after),) = list(read_log(log))
+    assert first == Began.of(plain("a"))
+    writer.turn("a", 0, plain("a").turns[0])
+    ((second, _),) = list(read_log(log, after))
+    assert getattr(second, "index", None) == 0
+    writer.close()
+    assert StoreReader(tmp_path / "s").unfinished["a"].turns == [plain("a").turns[0]]
