@@ -1,3 +1,12 @@
+from envgym.buffer import Keeper as Keeper
+from envgym.buffer import OnPolicyQueue as OnPolicyQueue
+from envgym.buffer import Partial as Partial
+from envgym.buffer import Replay as Replay
+from envgym.buffer import SnapshotArchive as SnapshotArchive
+from envgym.buffer import Spoiled as Spoiled
+from envgym.buffer import Start as Start
+from envgym.buffer import Taken as Taken
+from envgym.buffer import Ticket as Ticket
 from envgym.egress import EgressRecord as EgressRecord
 from envgym.egress import EgressRule as EgressRule
 from envgym.env import THE_AGENT as THE_AGENT
@@ -126,21 +135,25 @@ __all__ = [
     "Interpreter",
     "InterpreterSnapshot",
     "Job",
+    "Keeper",
     "Limits",
     "Memory",
     "MemoryUse",
     "Message",
     "MeteredBackend",
+    "OnPolicyQueue",
     "Origin",
     "Page",
     "ParseError",
     "Part",
+    "Partial",
     "Playable",
     "Policy",
     "PoolFull",
     "ProcessStatus",
     "Prompt",
     "Recorder",
+    "Replay",
     "ReplayDiverged",
     "Replaying",
     "Reply",
@@ -156,15 +169,20 @@ __all__ = [
     "Session",
     "Shell",
     "Snapshot",
+    "SnapshotArchive",
     "SnapshotGone",
+    "Spoiled",
+    "Start",
     "Step",
     "StopReason",
     "StoreCorrupt",
     "StoreReader",
     "StoreWriter",
+    "Taken",
     "Task",
     "TaskSet",
     "TextPart",
+    "Ticket",
     "ToolCall",
     "ToolSpec",
     "Tree",

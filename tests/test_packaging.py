@@ -18,6 +18,13 @@ PACKAGES = {"envgym", "envgym_sandboxes", "envgym_environments", "envgym_agents"
 
 # Public in their modules, and left there: short names that say what they are only together with the module's
 KEPT_IN_MODULE = {
+    "buffer": {
+        "ONLINE", "Added", "Columns", "Counts", "Draw", "Evict", "Lent", "Loss", "QueueState", "ReplayState",
+        "Rule", "Schedule", "Span", "Standing", "StartRule", "Status", "Swept", "Why", "across", "classify",
+        "combined", "constant", "counted_runs", "dealt", "drawn", "edge", "failures_first", "group_tokens",
+        "importance", "join", "joined_runs", "kept_turns", "linear", "oldest_version", "probabilities",
+        "recent", "span", "starts_of", "success_rate", "turn_bound", "uniform",
+    },
     "egress": {"Place", "parse_place"},
     "env": {"answered"},
     "errors": {"boundary"},
