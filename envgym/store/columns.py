@@ -58,7 +58,9 @@ class _Cut:
     """The flat values of a column of lists: where each row begins."""
 
     def __init__(self, lengths: Iterable[int], within: "Callable[[int], tuple[int, int]] | None" = None) -> None:
-        self.offsets = np.fromiter(accumulate(lengths, initial=0), np.int32)
+        counted = np.array(list(lengths), np.int32)
+        self.offsets = np.zeros(len(counted) + 1, np.int32)
+        np.cumsum(counted, out=self.offsets[1:])
         self._within = within
 
     def row(self, index: int) -> tuple[int, int]:
@@ -84,15 +86,22 @@ def _one(index: int) -> tuple[int, int]:
     return index, 0
 
 
+def _parts(message: Message) -> str:
+    return json.dumps([part.model_dump() for part in message.content if not isinstance(part, str)])
+
+
 def _messages(name: str, of_rows: Sequence[Sequence[Message]], exact: Exact) -> pa.Array:
     flat = list(chain.from_iterable(of_rows))
     cut = _Cut(map(len, of_rows))
-    calls = _Cut((len(message.tool_calls) for message in flat), cut.row)
-    flat_calls = list(chain.from_iterable(message.tool_calls for message in flat))
-    parts = [
-        None if isinstance(message.content, str) else json.dumps([part.model_dump() for part in message.content])
-        for message in flat
-    ]
+    contents = [message.content for message in flat]
+    parted = [not isinstance(content, str) for content in contents]
+    parts: pa.Array = pa.nulls(len(flat), pa.string())
+    if any(parted):
+        contents = [text_of(message) for message in flat]
+        given = zip(flat, parted, strict=True)
+        parts = pa.array([_parts(message) if several else None for message, several in given], pa.string())
+    calls = _Cut([len(message.tool_calls) for message in flat], cut.row)
+    flat_calls = [call for message in flat for call in message.tool_calls]
     call = pa.StructArray.from_arrays(
         [
             exact.texts(f"{name}.call.name", [one.name for one in flat_calls], calls.row),
@@ -104,8 +113,8 @@ def _messages(name: str, of_rows: Sequence[Sequence[Message]], exact: Exact) -> 
     message = pa.StructArray.from_arrays(
         [
             pa.array([one.role for one in flat], pa.string()),
-            exact.texts(f"{name}.content", [text_of(one) for one in flat], cut.row),
-            pa.array(parts, pa.string()),
+            exact.texts(f"{name}.content", contents, cut.row),  # type: ignore[arg-type]  # texts by now
+            parts,
             calls.lists(call),
             exact.texts(f"{name}.tool_call_id", [one.tool_call_id for one in flat], cut.row),
         ],

@@ -22,12 +22,14 @@ _TURN_BYTES, _EPISODE_BYTES = 200, 1_000
 
 def size_of(episode: Episode) -> int:
     """About how many bytes of a block an episode takes."""
-    texts = sum(
-        len(message.content) if isinstance(message.content, str) else 200
-        for turn in episode.turns
-        for message in (*turn.messages, *turn.step.observation)
-    )
-    return episode.nbytes + texts + _TURN_BYTES * len(episode.turns) + _EPISODE_BYTES
+    size = _EPISODE_BYTES + _TURN_BYTES * len(episode.turns)
+    for turn in episode.turns:  # plain loops: every turn that is stored passes here
+        size += 4 * len(turn.prompt_ids) + 8 * len(turn.sampled_ids)
+        for message in turn.messages:
+            size += len(message.content)
+        for message in turn.step.observation:
+            size += len(message.content)
+    return size
 
 
 def blocks_of(episodes: Iterable[Episode], most: int = BLOCK_BYTES) -> Iterator[list[Episode]]:

@@ -49,6 +49,7 @@ class LayeredBackend:
     name = "layered"
     confined = True  # layers are mounts, in a namespace of the zygote's
     grouped = True  # control groups bound the processes, where this user may make any
+    own_threads = 1  # of a sandbox that are not the task's: its first process
     has_way_out = False  # init listens for it in a network of the sandbox's own
     no_loopback = False  # in a world without network, nothing can listen
     whole = False  # each layer is what was written above the one below it, not a whole state
@@ -69,7 +70,7 @@ class LayeredBackend:
         self._sandboxes: dict[str, LayeredSandbox] = {}
         self._setups: dict[str, Started] = {}
         self._processes = Processes(self._root, self.describe, confined=self.confined, grouped=self.grouped)
-        self.places = Places(self.name, self._processes, self._numbers, grouped=self.grouped)
+        self.places = Places(self.name, self._processes, self._numbers, grouped=self.grouped, own=self.own_threads)
         self._closed = False
         self._home = HomeLoop(f"this {self.name} backend")
         self._end: asyncio.Task[None] | None = None

@@ -216,8 +216,8 @@ def devices() -> list[str]:
     return found
 
 
-def _limits(resources: Resources) -> dict[str, list[tuple[str, object]]]:
-    """What is written into which file of the group that bounds it."""
+def _limits(resources: Resources, own: int) -> dict[str, list[tuple[str, object]]]:
+    """What is written into which file of the group that bounds it. own: threads that are not the task's."""
     limits: dict[str, list[tuple[str, object]]] = {
         "memory": [
             ("memory.limit_in_bytes", resources.memory_bytes),
@@ -227,7 +227,7 @@ def _limits(resources: Resources) -> dict[str, list[tuple[str, object]]]:
             ("memory.swap.max", 0),
             ("memory.oom.group", 0),
         ],
-        "pids": [("pids.max", resources.pids + 1)],  # the sandbox's own first process is not the task's
+        "pids": [("pids.max", resources.pids + own)],
     }
     if resources.cpus is not None:
         quota = int(resources.cpus * _PERIOD_US)
@@ -239,8 +239,8 @@ def _limits(resources: Resources) -> dict[str, list[tuple[str, object]]]:
     return limits
 
 
-def _write_limits(groups: Mapping[str, str], resources: Resources) -> None:
-    for kind, files in _limits(resources).items():
+def _write_limits(groups: Mapping[str, str], resources: Resources, own: int) -> None:
+    for kind, files in _limits(resources, own).items():
         for file, value in files:
             path = f"{groups[kind]}/{file}" if kind in groups else ""
             if os.path.exists(path):  # strings, not paths: this is part of every start
@@ -257,10 +257,11 @@ def bound_buffers(group: Path | None, memory_bytes: int) -> None:
 class Groups:
     """The groups of one sandbox.
 
+    own: threads in it that are not the task's: the first process's, which every sandbox has.
     meters: "usage" and "memory" -> the file that counts it, where there is one.
     """
 
-    def __init__(self, name: str, resources: Resources) -> None:
+    def __init__(self, name: str, resources: Resources, own: int = 1) -> None:
         self.resources = resources
         places = controllers()
         optional = {"cpu": resources.cpus, "usage": resources.command_cpu_s, "io": resources.io_bytes_s}
@@ -271,7 +272,7 @@ class Groups:
         try:
             for path in self.paths:
                 path.mkdir()
-            _write_limits(groups, resources)
+            _write_limits(groups, resources, own)
         except BaseException:
             self.remove()
             raise

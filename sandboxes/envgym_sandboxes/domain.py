@@ -91,7 +91,8 @@ class Domain:
 
     def _listens(self, fd: int) -> bool:
         """Have questions taken at once, where there is room for a thread that does."""
-        if ear.hears() and len(self._listening) < _MOST_EARS:
+        asked_of_forks = self._spec["pids"] is not None  # else none is asked for, and a group counts each thread
+        if asked_of_forks and ear.hears() and len(self._listening) < _MOST_EARS:
             with contextlib.suppress(OSError, RuntimeError):
                 ear.listen(fd, partial(self._hear, fd), self._bell)
                 self._listening.add(fd)

@@ -72,6 +72,7 @@ class LandlockBackend(LayeredBackend):
     name = "landlock"
     no_loopback = True
     confined = False
+    own_threads = 2  # the first process, and the thread with the rights of commands
     grouped = True
     whole = True
 

@@ -36,13 +36,18 @@ class ReservedPlace:
 
 
 class Places:
-    """The places of one backend. grouped: whether groups are made, under the name of the processes' state.
+    """The places of one backend.
 
+    grouped: whether groups are made, under the name of the processes' state. own: threads in each that are not the
+    task's.
     groups: those of every place that was not left.
     """
 
-    def __init__(self, backend: str, processes: Processes, numbers: Iterator[int], *, grouped: bool) -> None:
+    def __init__(
+        self, backend: str, processes: Processes, numbers: Iterator[int], *, grouped: bool, own: int = 1
+    ) -> None:
         self._backend, self._processes, self._numbers, self._grouped = backend, processes, numbers, grouped
+        self._own = own
         self.groups: dict[str, Groups] = {}
         self._dying: list[Path] = []
         self._ready: ReservedPlace | None = None
@@ -64,7 +69,9 @@ class Places:
         number = next(self._numbers)
         name = f"{self._backend}-{os.getpid()}-{number}"
         try:
-            groups = self.groups[name] = Groups(f"envgym-{self._processes.state.name}-{number}", resources)
+            groups = self.groups[name] = Groups(
+                f"envgym-{self._processes.state.name}-{number}", resources, self._own
+            )
         except OSError as error:
             raise InfrastructureFailure(f"no control groups for a {self._backend} sandbox: {error}") from error
         return ReservedPlace(name, groups, self)

@@ -60,7 +60,7 @@ def test_version_1_is_taken_hierarchy_by_hierarchy():
 
 def test_both_versions_are_told_the_same_bounds(monkeypatch):
     monkeypatch.setattr(cgroups, "devices", lambda: ["254:0", "8:16"])
-    limits = cgroups._limits(Resources(memory_bytes=1 << 26, pids=10, cpus=0.5, io_bytes_s=1 << 20))
+    limits = cgroups._limits(Resources(memory_bytes=1 << 26, pids=10, cpus=0.5, io_bytes_s=1 << 20), 1)
     said = {kind: dict(files) for kind, files in limits.items() if kind != "io"}
     assert said["memory"]["memory.limit_in_bytes"] == said["memory"]["memory.max"] == 1 << 26
     assert said["pids"] == {"pids.max": 11}, "the first process is not the task's"
@@ -68,7 +68,7 @@ def test_both_versions_are_told_the_same_bounds(monkeypatch):
     assert ("io.max", "8:16 rbps=1048576 wbps=1048576") in limits["io"]
     assert ("blkio.throttle.write_bps_device", "254:0 1048576") in limits["io"]
     assert len(limits["io"]) == 6, "each device, for reading and writing"
-    assert set(cgroups._limits(Resources())) == {"memory", "pids"}, "the others only where they are asked for"
+    assert set(cgroups._limits(Resources(), 1)) == {"memory", "pids"}, "the others only where they are asked for"
 
 
 # -- version 2, in the hierarchy that hybrid systems have ----------------------------------------------------------
