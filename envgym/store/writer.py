@@ -22,10 +22,10 @@ from envgym.episode import Began, Episode, Turn, Unfinished
 from envgym.errors import StoreCorrupt
 from envgym.messages import ImagePart
 from envgym.store.compaction import rewrite, write_shard
-from envgym.store.folder import Places, is_store, parts
+from envgym.store.folder import Parts, Places, is_store, parts
 from envgym.store.log import Damage, LogWriter, read_log
 from envgym.store.reader import StoreReader
-from envgym.store.records import Answered, Ended, Graded, Record, Said, Turned
+from envgym.store.records import Answered, Ended, Graded, Record, Said, Turned, regraded
 from envgym.store.rows import ids_of
 from envgym.store.shard import Kind
 from envgym.store.unfolding import Unfolding
@@ -71,6 +71,22 @@ class StoreWriter:
             raise StoreCorrupt(f"{found.damage[0]}; nothing is appended to a store that cannot be read whole")
         for path in found.dead:
             _remove(path)
+        self._recover(found)
+        self._number = found.highest
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="envgym-store")
+        self._working: Future[None] | None = None
+        self._syncing: Future[None] | None = None
+        self._timer: threading.Timer | None = None
+        self._reader: StoreReader | None = None
+        self._read: dict[str, int] = {}  # of each episode: how many of the grades below the reader knows
+        self._graded: dict[str, list[Grade]] = {}
+        for name, grade in self._state.later:
+            self._graded.setdefault(name, []).append(grade)
+        self._log = self._next_log()
+        self._settle([number for number, _ in found.logs])
+
+    def _recover(self, found: Parts) -> None:
+        """What earlier processes left: the ids that are given, what is unfinished, what has ended in their logs."""
         self._ids: set[str] = set()
         for shard in found.shards:
             for number in range(len(shard.blocks("episodes"))):
@@ -86,14 +102,6 @@ class StoreWriter:
         for known in self._ids & self._state.ended.keys():  # it was compacted, and its log outlived that
             del self._state.ended[known]
         self._ids |= self._state.ended.keys()
-        self._number = found.highest
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="envgym-store")
-        self._working: Future[None] | None = None
-        self._syncing: Future[None] | None = None
-        self._timer: threading.Timer | None = None
-        self._reader: StoreReader | None = None
-        self._log = self._next_log()
-        self._settle([number for number, _ in found.logs])
 
     # -- appending -------------------------------------------------------------------------------------------------
 
@@ -183,13 +191,15 @@ class StoreWriter:
 
     def __getitem__(self, episode: str) -> Episode:
         """An episode that has ended here. Raises KeyError, StoreCorrupt."""
+        later = self._graded.get(episode, [])
         if (known := self._state.ended.get(episode)) is not None:
-            return known
+            return regraded(known, tuple(later))
         if episode not in self._ids:
             raise KeyError(f"{self.path} holds no episode {episode!r} that has ended")
         if self._reader is None or episode not in self._reader:
             self._reader = StoreReader(self.path)
-        return self._reader[episode]
+            self._read = {name: len(grades) for name, grades in self._graded.items()}
+        return regraded(self._reader[episode], tuple(later[self._read.get(episode, 0) :]))
 
     def grade(self, episode: str, grade: Grade) -> None:
         """One more verdict on an episode that has ended."""
@@ -197,6 +207,7 @@ class StoreWriter:
             raise ValueError(f"{self.path} holds no episode {episode!r} that has ended; nothing is graded")
         self._append(Graded(episode, grade))
         self._state.later.append((episode, grade))
+        self._graded.setdefault(episode, []).append(grade)
 
     def put_image(self, content: bytes, media_type: str = "image/png") -> ImagePart:
         """Store an image, once however often it comes, and how a message names it."""

@@ -1,0 +1,260 @@
+"""The console entry ``envgym data``: what can be done with stored episodes without playing any.
+
+Every command that makes a store makes all of it or nothing, and leaves what it reads as it is.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from envgym.plain_text import visible
+from envgym.registry import make, make_backend, spec
+from envgym.store import Damage, StoreReader, StoreWriter
+
+__all__ = ["data_command"]
+
+data_command = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Look at, choose from, merge, grade and convert stored episodes.",
+)
+_Source = Annotated[Path, typer.Argument(help="A store of episodes.", exists=True)]
+_Out = Annotated[Path, typer.Option(help="The store to make or to add to.")]
+_Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+_Where = Annotated[
+    str | None,
+    typer.Option(
+        help="Only these, such as \"reward > 0.5 and stop != 'turn_limit'\"; columns as `data stats` lists."
+    ),
+]
+
+
+def _chosen(reader: StoreReader, where: str | None) -> list[str]:
+    from envgym.data import chosen, parse_query
+
+    return list(reader.ids) if where is None else chosen(reader, parse_query(where))
+
+
+def _say(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(found))
+    else:
+        print(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in found.items()))
+
+
+@data_command.command("stats")
+def stats_command(source: _Source, as_json: _Json = False) -> None:
+    """Count episodes, failures, turns, tokens, seconds and rewards, per environment and agent."""
+    from envgym.data import statistics
+
+    with StoreReader(source) as reader:
+        found = statistics(reader)
+    if as_json:
+        by = [{"environment": env, "agent": agent, **sums} for (env, agent), sums in found.by.items()]
+        whole = {**found.all, "tasks": found.tasks, "unfinished": found.unfinished, "by": by}
+        print(json.dumps(whole | {"damage": [str(one) for one in found.damage]}))
+    else:
+        _show_statistics(found)
+    _tell_damage(found.damage)
+
+
+def _show_statistics(found: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    names = (
+        "episodes",
+        "failed",
+        "forked",
+        "turns",
+        "prompt_tokens",
+        "sampled_tokens",
+        "mean_reward",
+        "act_s",
+        "step_s",
+    )
+    table = Table("environment", "agent", *(name.replace("_", " ") for name in names), box=None, pad_edge=False)
+    rows = [*found.by.items(), *([(("all", ""), found.all)] if len(found.by) != 1 else [])]
+    for (env, agent), sums in rows:
+        values = ("-" if sums[name] is None else f"{sums[name]:.6g}" for name in names)
+        table.add_row(visible(env), visible(agent), *values)
+    Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(table)
+    print(f"{found.tasks} tasks, {found.unfinished} unfinished episodes")
+    for stop, count in found.all["stops"].items():
+        print(f"  {count:6}  {visible(stop)}")
+
+
+def _tell_damage(damage: Iterable[Damage]) -> None:
+    told = [f"envgym: {visible(str(one))}" for one in damage]
+    for line in told:
+        print(line, file=sys.stderr)
+    if told:
+        raise typer.Exit(1)
+
+
+@data_command.command("filter")
+def filter_command(  # one parameter per option
+    source: _Source,
+    out: _Out,
+    where: _Where = None,
+    repeats: Annotated[bool, typer.Option(help="Keep episodes that only repeat an earlier one.")] = True,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(help="A text file, one text per line: drop episodes that share 13 words with one."),
+    ] = None,
+    damaged: Annotated[bool, typer.Option(help="Leave out what is damaged, instead of stopping there.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Copy the episodes that are meant, and what they were forked from, to another store."""
+    from envgym.data import contaminated, copy
+    from envgym.data import repeats as found_repeats
+
+    with StoreReader(source) as reader, StoreWriter(out) as writer:
+        whole = {one.id for one in reader.scan() if not isinstance(one, Damage)} if damaged else set(reader.ids)
+        names = [name for name in _chosen(reader, where) if name in whole]
+        dropped: dict[str, int] = {"damaged": len(reader) - len(whole)} if damaged else {}
+        if not repeats:
+            again = set(found_repeats(reader[name] for name in names))
+            names, dropped["repeats"] = [name for name in names if name not in again], len(again)
+        if held_out is not None:
+            texts = held_out.read_text().splitlines()
+            leaks = dict(contaminated((reader[name] for name in names), texts))
+            names, dropped["contaminated"] = [name for name in names if name not in leaks], len(leaks)
+            for name, words in list(leaks.items())[:10]:
+                print(f"contaminated: {visible(name)}: {visible(words)}", file=sys.stderr)
+        _say({"copied": copy(reader, names, writer), "of": len(reader), **dropped, "out": str(out)}, as_json)
+
+
+@data_command.command("sample")
+def sample_command(
+    source: _Source,
+    out: _Out,
+    count: Annotated[int, typer.Option("-n", "--episodes", min=1, help="How many.")],
+    seed: Annotated[int, typer.Option(min=0, help="Fixes the draw.")] = 0,
+    as_json: _Json = False,
+) -> None:
+    """Copy episodes drawn without replacement, and what they were forked from, to another store."""
+    from envgym.data import copy, sample
+
+    with StoreReader(source) as reader, StoreWriter(out) as writer:
+        names = sample(reader, count, np.random.default_rng(seed))
+        _say({"copied": copy(reader, names, writer), "of": len(reader), "out": str(out)}, as_json)
+
+
+@data_command.command("split")
+def split_command(
+    source: _Source,
+    out: _Out,
+    shares: Annotated[list[str], typer.Argument(help="name=share each, such as train=0.9 test=0.1.")],
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, another cut.")] = 0,
+    as_json: _Json = False,
+) -> None:
+    """Cut by task into stores OUT/NAME: a task is in one part only, in whichever store it is met."""
+    from envgym.data import copy, split
+
+    given: dict[str, float] = {}
+    for share in shares:
+        name, _, number = share.partition("=")
+        try:
+            given[name] = float(number)
+        except ValueError:
+            raise ValueError(f"{share!r} is not of the form name=share") from None
+    with StoreReader(source) as reader:
+        counts = {}
+        for name, ids in split(reader, given, seed=seed).items():
+            with StoreWriter(out / name) as writer:
+                counts[name] = copy(reader, ids, writer)
+    _say({**counts, "out": str(out)}, as_json)
+
+
+@data_command.command("merge")
+def merge_command(
+    sources: Annotated[list[Path], typer.Argument(help="Stores of episodes.", exists=True)],
+    out: _Out,
+    rename: Annotated[bool, typer.Option(help="Put the store's number before every id.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Copy all episodes of several stores to one."""
+    from envgym.data import merge
+
+    with ExitStack() as stack:
+        readers = [stack.enter_context(StoreReader(source)) for source in sources]
+        writer = stack.enter_context(StoreWriter(out))
+        _say({"copied": merge(readers, writer, rename=rename), "out": str(out)}, as_json)
+
+
+@data_command.command("compact")
+def compact_command(
+    source: _Source,
+    hot: Annotated[bool, typer.Option(help="Fast to draw from, in the place of small.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Make one shard of all that has ended: Parquet with zstd, or with --hot mapped Arrow."""
+    before = _bytes(source)
+    with StoreWriter(source) as writer:
+        writer.compact("hot" if hot else "cold")
+    _say({"episodes": len(StoreReader(source)), "bytes_before": before, "bytes": _bytes(source)}, as_json)
+
+
+def _bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+@data_command.command("grade")
+def grade_command(
+    source: _Source,
+    env: Annotated[str, typer.Option(help="The environment whose grader judges; its tasks are the episodes'.")],
+    where: _Where = None,
+    sandbox: Annotated[str, typer.Option(help="Sandbox backend, where the environment needs one.")] = "auto",
+    concurrency: Annotated[int, typer.Option(min=1, help="Grades at a time.")] = 8,
+    as_json: _Json = False,
+) -> None:
+    """Grade again what was submitted, without playing it again; grades are appended."""
+    counts, failures = asyncio.run(_grade(source, env, where, sandbox, concurrency))
+    _say(counts | {"failed": len(failures)}, as_json)
+    for line in failures[:10]:
+        print(f"envgym: {visible(line)}", file=sys.stderr)
+    if failures:
+        raise typer.Exit(1)
+
+
+async def _grade(
+    source: Path, env: str, where: str | None, sandbox: str, concurrency: int
+) -> tuple[dict[str, int], list[str]]:
+    from envgym.data import regrade
+
+    tasks = spec(env).tasks()
+    if tasks.infinite:
+        raise ValueError(f"the tasks of {env!r} never end, so that an episode's cannot be found by its id")
+    known = {task.id: task for task in tasks}
+    counts, failures = {"graded": 0, "left": 0}, []
+    with ExitStack() as stack:
+        reader = stack.enter_context(StoreReader(source))
+        names = _chosen(reader, where)
+        of_task = dict(zip(reader.ids, reader.table("episodes", ["task_id"]).column(0).to_pylist(), strict=True))
+        if unknown := [name for name in names if of_task[name] not in known]:
+            raise ValueError(
+                f"episode {unknown[0]!r} is of task {of_task[unknown[0]]!r}, which {env!r} does not have"
+            )
+        writer = stack.enter_context(StoreWriter(source))
+        async with make_backend(sandbox) if spec(env).sandbox else nullcontext() as backend:
+            world = make(env, tasks[0], backend=backend)
+            try:
+                grader = getattr(world, "grader", None)
+                if grader is None:
+                    raise ValueError(f"environment {env!r} has no grader of its own")
+                async for found in regrade(writer, names, grader, known.__getitem__, concurrency=concurrency):
+                    if found.failure is not None:
+                        failures.append(f"{found.episode}: {found.failure.kind}: {found.failure.message}")
+                    else:
+                        counts["left" if found.grade is None else "graded"] += 1
+            finally:
+                await world.close()
+    return counts, failures

@@ -1,0 +1,80 @@
+"""What a store holds, in numbers: over all, and per environment, agent and end."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from envgym.episode import Episode
+from envgym.store import Damage, StoreReader
+
+__all__ = ["Statistics", "statistics"]
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Of some episodes."""
+
+    episodes: int = 0
+    failed: int = 0
+    forked: int = 0
+    turns: int = 0
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    act_s: float = 0.0
+    step_s: float = 0.0
+    rewards: list[float] = field(default_factory=list)
+    stops: Counter[str] = field(default_factory=Counter)
+
+    def add(self, episode: Episode) -> None:
+        self.episodes += 1
+        self.failed += episode.failure is not None
+        self.forked += episode.parent is not None
+        self.turns += len(episode.turns)
+        self.sampled_tokens += episode.sampled_tokens
+        for turn in episode.turns:
+            self.prompt_tokens += len(turn.prompt_ids)
+            self.act_s += turn.act_s
+            self.step_s += turn.step_s
+        if episode.reward is not None:
+            self.rewards.append(episode.reward)
+        self.stops[str(episode.stop) if episode.failure is None else f"failed: {episode.failure.boundary}"] += 1
+
+    def summary(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in ("episodes", "failed", "forked", "turns", "prompt_tokens")}
+        return {
+            **plain,
+            "sampled_tokens": self.sampled_tokens,
+            "act_s": round(self.act_s, 3),
+            "step_s": round(self.step_s, 3),
+            "mean_reward": float(np.mean(self.rewards)) if self.rewards else None,
+            "stops": dict(self.stops.most_common()),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """all: sums of everything. by: the same for each (environment, agent). damage: what could not be counted."""
+
+    all: dict[str, Any]
+    by: dict[tuple[str, str], dict[str, Any]]
+    tasks: int
+    unfinished: int
+    damage: tuple[Damage, ...]
+
+
+def statistics(reader: StoreReader) -> Statistics:
+    """One pass over a store, a block in memory at a time; what is damaged is named and left out."""
+    total, by, tasks, damage = _Sums(), dict[tuple[str, str], _Sums](), set[str](), list[Damage]()
+    for found in reader.scan():
+        if isinstance(found, Damage):
+            damage.append(found)
+            continue
+        facts = dict(found.provenance)
+        who = facts.get("environment", "?"), facts.get("agent", facts.get("program", "?"))
+        for sums in (total, by.setdefault(who, _Sums())):
+            sums.add(found)
+        tasks.add(found.task_id)
+    parts = {who: sums.summary() for who, sums in by.items()}
+    return Statistics(total.summary(), parts, len(tasks), len(reader.unfinished), tuple(damage))

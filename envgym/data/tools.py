@@ -1,0 +1,151 @@
+"""What is done with stored episodes without playing any: choose, merge, split, sample, drop repeats and leaks.
+
+Each of these gives ids, in stored order; `copy` writes what they name to another store. A fork is nothing
+without its history, so its ancestors always come along.
+"""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from envgym.episode import Episode
+from envgym.messages import text_of
+from envgym.store import StoreReader, StoreWriter
+
+__all__ = ["contaminated", "copy", "family", "merge", "repeats", "sample", "split"]
+
+
+def family(reader: StoreReader, ids: Collection[str]) -> list[str]:
+    """The named episodes and all they were forked from, in stored order. Raises KeyError for an unknown one."""
+    parents = _parents(reader)
+    wanted: set[str] = set()
+    for name in ids:
+        at: str | None = name
+        if name not in reader:
+            raise KeyError(f"{reader.path} holds no episode {name!r} that has ended")
+        while at is not None and at in reader and at not in wanted:
+            wanted.add(at)
+            at = parents[at]
+    return [name for name in reader.ids if name in wanted]
+
+
+def _parents(reader: StoreReader) -> dict[str, str | None]:
+    column = reader.table("episodes", ["parent"]).column(0).to_pylist()
+    return dict(zip(reader.ids, column, strict=True))
+
+
+def copy(reader: StoreReader, ids: Collection[str], writer: StoreWriter) -> int:
+    """Write the named episodes, and their ancestors, to another store; how many. All of them, or none."""
+    names = family(reader, ids)
+    writer.extend(reader[name] for name in names)
+    return len(names)
+
+
+def merge(readers: Sequence[StoreReader], writer: StoreWriter, *, rename: bool = False) -> int:
+    """Write all episodes of several stores to one; how many. All of them, or none.
+
+    rename: put ``<number of the store>-`` before every id; without it, an id that two stores have is a ValueError.
+    """
+
+    def all_of() -> Iterator[Episode]:
+        for number, reader in enumerate(readers):
+            for episode in reader:
+                yield _renamed(episode, f"{number}-") if rename else episode
+
+    before = len(writer)
+    writer.extend(all_of())
+    return len(writer) - before
+
+
+def _renamed(episode: Episode, prefix: str) -> Episode:
+    parent = episode.parent
+    return replace(
+        episode,
+        id=prefix + episode.id,
+        parent=None if parent is None else replace(parent, episode=prefix + parent.episode),
+    )
+
+
+def sample(reader: StoreReader, count: int, rng: np.random.Generator) -> list[str]:
+    """`count` episodes drawn without replacement. Raises ValueError when there are fewer."""
+    if not 0 <= count <= len(reader):
+        raise ValueError(f"{count} episodes of the {len(reader)} in {reader.path}")
+    drawn = np.sort(rng.permutation(len(reader))[:count])
+    return [reader.ids[int(one)] for one in drawn]
+
+
+def split(reader: StoreReader, shares: Mapping[str, float], *, seed: int = 0) -> dict[str, list[str]]:
+    """Cut by task: a task and all its episodes are in one part, whatever else is in the store.
+
+    shares: of each part, which add up to 1. The same task and seed are always in the same part, so that stores that
+    are split one by one never share a task between parts.
+    """
+    if not shares or abs(sum(shares.values()) - 1) > 1e-9 or min(shares.values()) < 0:
+        raise ValueError(f"shares {dict(shares)} must be at least 0 and add up to 1")
+    bounds = np.cumsum(list(shares.values()))
+    tasks = reader.table("episodes", ["task_id"]).column(0).to_pylist()
+    found: dict[str, list[str]] = {name: [] for name in shares}
+    for name, task in zip(reader.ids, tasks, strict=True):
+        digest = hashlib.blake2b(f"{seed}\0{task}".encode(), digest_size=8).digest()
+        at = int.from_bytes(digest, "big") / 2**64
+        found[list(shares)[min(int(np.searchsorted(bounds, at, "right")), len(bounds) - 1)]].append(name)
+    return found
+
+
+def repeats(episodes: Iterable[Episode]) -> Iterator[str]:
+    """The ids of episodes that say and see, turn by turn, just what an earlier one of their task did."""
+    seen: set[bytes] = set()
+    for episode in episodes:
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (episode.task_id, str(episode.parent), *_texts(episode)):
+            digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
+        if digest.digest() in seen:
+            yield episode.id
+        seen.add(digest.digest())
+
+
+def contaminated(
+    episodes: Iterable[Episode], held_out: Iterable[str], *, words: int = 13
+) -> Iterator[tuple[str, str]]:
+    """The ids of episodes in which `words` words in a row come from a held-out text, and those words.
+
+    Words are what is between anything but letters and digits, in lower case. 13 is the usual length (GPT-3,
+    appendix C, arXiv 2005.14165). A held-out text of fewer words counts as a whole.
+    """
+    if words < 1:
+        raise ValueError(f"words is {words}; it must be at least 1")
+    known: dict[int, set[tuple[str, ...]]] = {}
+    for text in held_out:
+        found = _words(text)
+        size = min(words, len(found))
+        if size:
+            known.setdefault(size, set()).update(_runs(found, size))
+    for episode in episodes:
+        leak = next((run for text in _texts(episode) for run in _leaks(_words(text), known)), None)
+        if leak is not None:
+            yield episode.id, " ".join(leak)
+
+
+def _leaks(found: Sequence[str], known: Mapping[int, set[tuple[str, ...]]]) -> Iterator[tuple[str, ...]]:
+    for size, runs in known.items():
+        yield from (run for run in _runs(found, size) if run in runs)
+
+
+def _runs(found: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
+    return (tuple(found[at : at + size]) for at in range(len(found) - size + 1))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())
+
+
+def _texts(episode: Episode) -> Iterator[str]:
+    for message in episode.root.observation:
+        yield text_of(message)
+    for turn in episode.turns:
+        for message in (*turn.messages, *turn.step.observation):
+            yield text_of(message)
+            yield from (call.model_dump_json() for call in message.tool_calls)

@@ -1,0 +1,104 @@
+"""`envgym data`: every command on a store that `envgym rollout` made."""
+
+import json
+
+import pytest
+
+from envgym.store import StoreReader
+
+
+@pytest.fixture
+def played(envgym, tmp_path):
+    store = tmp_path / "played"
+    ran = envgym("rollout", "guess", "--agent", "random", "-n", "12", "--out", str(store))
+    assert ran.code == 0
+    return store
+
+
+def told(ran):
+    assert (ran.code, ran.err) == (0, ""), ran
+    return json.loads(ran.out)
+
+
+def test_stats_count_by_environment_and_agent(envgym, played):
+    found = told(envgym("data", "stats", str(played), "--json"))
+    assert (found["episodes"], found["failed"], found["unfinished"]) == (12, 0, 0)
+    assert [(row["environment"], row["agent"]) for row in found["by"]] == [("guess", "random")]
+    shown = envgym("data", "stats", str(played)).out
+    assert "guess" in shown
+    assert "0 unfinished episodes" in shown
+
+
+def test_filter_sample_split_and_merge_make_stores(envgym, played, tmp_path):
+    paths = {name: str(tmp_path / name) for name in ("good", "some", "parts", "all", "renamed")}
+    good = told(envgym("data", "filter", str(played), "--out", paths["good"], "--where", "reward > 0", "--json"))
+    assert (
+        good["copied"]
+        == len(StoreReader(paths["good"]))
+        == sum((one.reward or 0) > 0 for one in StoreReader(played))
+    )
+    assert told(envgym("data", "sample", str(played), "--out", paths["some"], "-n", "5", "--json"))["copied"] == 5
+    cut = told(envgym("data", "split", str(played), "a=0.5", "b=0.5", "--out", paths["parts"], "--json"))
+    assert cut["a"] + cut["b"] == 12
+    both = (f"{paths['parts']}/a", f"{paths['parts']}/b")
+    assert told(envgym("data", "merge", *both, "--out", paths["all"], "--json"))["copied"] == 12
+    assert {one.id: one for one in StoreReader(paths["all"])} == {one.id: one for one in StoreReader(played)}
+    ran = envgym("data", "merge", str(played), paths["all"], "--out", paths["renamed"])
+    assert (ran.code, "already; ids are given once" in ran.err) == (2, True)
+    ran = envgym("data", "merge", str(played), paths["all"], "--out", paths["renamed"], "--rename", "--json")
+    assert told(ran)["copied"] == 24
+    ran = envgym("data", "filter", paths["renamed"], "--no-repeats", "--out", str(tmp_path / "once"), "--json")
+    assert told(ran)["repeats"] >= 12
+
+
+def test_contaminated_episodes_are_dropped_and_named(envgym, played, tmp_path):
+    (tmp_path / "held").write_text(next(iter(StoreReader(played))).root.text + "\n")
+    out = tmp_path / "clean"
+    ran = envgym("data", "filter", str(played), "--out", str(out), "--held-out", str(tmp_path / "held"), "--json")
+    found = json.loads(ran.out)
+    assert (ran.code, found["contaminated"] >= 1) == (0, True)
+    assert "contaminated: guess-s0-" in ran.err
+
+
+def test_compaction_makes_a_store_smaller_and_changes_nothing(envgym, played):
+    before = list(StoreReader(played))
+    found = told(envgym("data", "compact", str(played), "--json"))
+    assert found["episodes"] == 12
+    assert list(StoreReader(played)) == before
+    assert list(played.glob("shards/*/turns.parquet"))
+    told(envgym("data", "compact", str(played), "--hot", "--json"))
+    assert list(StoreReader(played)) == before
+
+
+def test_damage_is_named_and_can_be_left_out(envgym, played, tmp_path):
+    (victim,) = played.glob("shards/*/turns.arrow")
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+    ran = envgym("data", "stats", str(played), "--json")
+    assert (ran.code, str(victim) in ran.err, len(json.loads(ran.out)["damage"])) == (1, True, 1)
+    ran = envgym("data", "filter", str(played), "--out", str(tmp_path / "rest"))
+    assert (ran.code, str(victim) in ran.err) == (1, True)
+    ran = envgym("data", "filter", str(played), "--damaged", "--out", str(tmp_path / "rest"), "--json")
+    assert json.loads(ran.out) == {"copied": 0, "of": 12, "damaged": 12, "out": str(tmp_path / "rest")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("stats", "{none}"), "does not exist"),
+        (("stats", "{tmp}"), "is no store"),
+        (("filter", "{store}", "--out", "{out}", "--where", "rewrd > 1"), "there is no column 'rewrd'"),
+        (("filter", "{store}", "--out", "{tmp}"), "holds other things and no store"),
+        (("sample", "{store}", "--out", "{out}", "-n", "99"), "99 episodes of the 12"),
+        (("split", "{store}", "a=x", "--out", "{out}"), "'a=x' is not of the form name=share"),
+        (("split", "{store}", "a=0.5", "--out", "{out}"), "add up to 1"),
+        (("grade", "{store}", "--env", "guess"), "has no grader of its own"),
+        (("grade", "{store}", "--env", "gues"), "did you mean 'guess'?"),
+    ],
+)
+def test_a_mistake_is_one_line(envgym, played, tmp_path, arguments, said):
+    names = {"none": tmp_path / "none", "tmp": tmp_path, "store": played, "out": tmp_path / "out"}
+    ran = envgym("data", *(argument.format(**names) for argument in arguments))
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err

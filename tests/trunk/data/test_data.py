@@ -1,0 +1,261 @@
+"""Queries, tools and views over stored episodes."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from envgym.data import (
+    chat,
+    chosen,
+    contaminated,
+    copy,
+    family,
+    merge,
+    parse_query,
+    preferences,
+    regrade,
+    repeats,
+    sample,
+    split,
+    statistics,
+    step_rows,
+)  # fmt: skip
+from envgym.env import Grade, Step, StopReason
+from envgym.episode import Episode, ForkPoint, Group, Turn
+from envgym.errors import Boundary, Failure, GraderFailure
+from envgym.messages import Message
+from envgym.store import StoreReader, StoreWriter
+from envgym.task import Task
+from envgym.testing.strategies import episodes
+
+relaxed = settings(
+    deadline=None,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+FAILED = Failure(boundary=Boundary.GRADER, kind="GraderFailure", message="m", where="grade", turn=0)
+
+
+def said(text: str) -> Message:
+    return Message(role="assistant", content=text)
+
+
+def seen(text: str) -> Message:
+    return Message(role="user", content=text)
+
+
+def episode(name: str, *turns: str, reward: float | None = 1.0, task: str = "t", **fields: Any) -> Episode:
+    """Turns that say what they are called, with a reward in the last one."""
+    own = [Turn("agent", (said(text),), Step((seen(f"saw {text}"),))) for text in turns]
+    if own and reward is not None:
+        own[-1] = replace(own[-1], step=replace(own[-1].step, reward=reward, submission=f"by {name}"))
+    given_: dict[str, Any] = {"root": Step((seen("begin"),)), "seed": 0, "stop": StopReason.SUBMITTED}
+    return Episode(id=name, task_id=task, turns=tuple(own), **(given_ | fields))
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[StoreReader]:
+    made = [
+        episode("a", "x", "y", reward=1.0),
+        episode("b", "x", "z", reward=0.25, task="u"),
+        episode("a/0", "w", reward=0.0, parent=ForkPoint("a", 1)),
+        episode("c", "x", stop=None, failure=FAILED, reward=None, task="v"),
+        episode("d", "x", "y", reward=1.0),
+    ]
+    with StoreWriter(tmp_path / "s") as writer:
+        writer.extend(made)
+    with StoreReader(tmp_path / "s") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("reward > 0.5", ["a", "d"]),
+        ("reward > 0.5 or reward < 0.1", ["a", "a/0", "d"]),
+        ("not (reward > 0.5)", ["b", "a/0", "c"]),
+        ("failed == True", ["c"]),
+        ("turns >= 2 and task_id != 'u'", ["a", "d"]),
+        ("task_id in ['u', 'v']", ["b", "c"]),
+        ("task_id not in ['u', 'v']", ["a", "a/0", "d"]),
+        ("parent is None", ["a", "b", "c", "d"]),
+        ("parent is not None and turns < -1", []),
+        ("stop == 'submitted' and reward == 0.25", ["b"]),
+    ],
+)
+def test_a_query_means_what_python_would(reader: StoreReader, text: str, ids: list[str]) -> None:
+    assert chosen(reader, parse_query(text)) == ids
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("reward >", "is no expression"),
+        ("rewards > 1", "there is no column 'rewards'; there are: id, task_id"),
+        ("__import__('os').getcwd()", "is not taken"),
+        ("reward + 1 > 2", "'reward \\+ 1' is not taken"),
+        ("0 < reward < 1", "is not taken"),
+        ("reward", "says of no episode whether it is meant"),
+        ("1", "says of no episode whether it is meant"),
+        ("reward > 'a'", "reward > 'a'"),
+        ("x" * 10_000, "there is no column"),
+    ],
+)
+def test_what_is_no_query_is_named(reader: StoreReader, text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        chosen(reader, parse_query(text))
+
+
+def test_a_query_is_any_function_over_columns(reader: StoreReader) -> None:
+    import pyarrow.compute as pc
+
+    assert chosen(reader, lambda table: pc.starts_with(table.column("id"), "a")) == ["a", "a/0"]
+
+
+def test_a_fork_brings_its_ancestors(reader: StoreReader, tmp_path: Path) -> None:
+    assert family(reader, ["a/0"]) == ["a", "a/0"]
+    with StoreWriter(tmp_path / "t") as writer:
+        assert copy(reader, ["a/0"], writer) == 2
+        with pytest.raises(ValueError, match="'a' already"):
+            copy(reader, ["a", "b"], writer)
+    assert [one.id for one in StoreReader(tmp_path / "t")] == ["a", "a/0"]
+    with pytest.raises(KeyError, match="no episode 'q'"):
+        family(reader, ["q"])
+
+
+def test_merging_keeps_everything_or_does_nothing(reader: StoreReader, tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "t") as writer:
+        with pytest.raises(ValueError, match="'a' already"):
+            merge([reader, reader], writer)
+        assert len(writer) == 0
+        assert merge([reader, reader], writer, rename=True) == 10
+    with StoreReader(tmp_path / "t") as merged:
+        assert merged["1-a/0"].parent == ForkPoint("1-a", 1)
+        assert sum(len(group) for group in merged.groups()) == 10
+
+
+def test_a_sample_is_drawn_without_replacement_and_by_its_seed(reader: StoreReader) -> None:
+    one, same, other = (sample(reader, 3, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert one == same != other
+    assert len(set(one)) == 3
+    with pytest.raises(ValueError, match="6 episodes of the 5"):
+        sample(reader, 6, np.random.default_rng(0))
+
+
+def test_a_split_never_cuts_a_task(tmp_path: Path) -> None:
+    made = [episode(f"e{number}", "x", task=f"t{number % 50}") for number in range(200)]
+    with StoreWriter(tmp_path / "s") as writer:
+        writer.extend(made)
+    with StoreReader(tmp_path / "s") as whole:
+        parts = split(whole, {"train": 0.8, "test": 0.2})
+        assert sorted(parts["train"] + parts["test"]) == sorted(whole.ids)
+        tasks = {name: {int(one[1:]) % 50 for one in ids} for name, ids in parts.items()}
+        assert not tasks["train"] & tasks["test"]
+        assert 5 <= len(tasks["test"]) <= 16
+        assert split(whole, {"train": 0.8, "test": 0.2}, seed=1) != parts
+        for shares in ({"a": 0.5}, {}, {"a": 1.5, "b": -0.5}):
+            with pytest.raises(ValueError, match="add up to 1"):
+                split(whole, shares)
+
+
+def test_repeats_are_those_that_say_and_see_the_same(reader: StoreReader) -> None:
+    assert list(repeats(reader)) == ["d"]
+
+
+def test_contamination_is_found_by_runs_of_words() -> None:
+    words = " ".join(f"word{number}" for number in range(20))
+    leak = episode("leak", f"I remember: {words.upper()}!")
+    near = episode("near", " ".join(words.split()[:12]))
+    assert [name for name, _ in contaminated([leak, near], [words])] == ["leak"]
+    assert list(contaminated([near], ["Word3, WORD4"])) == [("near", "word3 word4")]
+    assert list(contaminated([near], ["", "..."])) == []
+    with pytest.raises(ValueError, match="words is 0"):
+        list(contaminated([near], [words], words=0))
+
+
+def test_statistics_count_what_is_there(reader: StoreReader) -> None:
+    found = statistics(reader)
+    assert (found.all["episodes"], found.all["failed"], found.all["forked"], found.tasks) == (5, 1, 1, 3)
+    assert found.all["turns"] == 8
+    assert found.all["mean_reward"] == pytest.approx((1 + 0.25 + 0 + 1) / 4)
+    assert found.all["stops"] == {"submitted": 4, "failed: grader": 1}
+    assert list(found.by) == [("?", "?")]
+
+
+def test_a_conversation_begins_at_the_root_of_its_line(reader: StoreReader) -> None:
+    group = next(group for group in reader.groups() if len(group) == 2)
+    fork = group.episodes[1]
+    assert [message.content for message in chat(group, fork)] == ["begin", "x", "saw x", "w", "saw w"]
+
+
+def test_steps_know_what_came_before_and_what_came_of_them(reader: StoreReader) -> None:
+    group = Group("u", (reader["b"],))
+    first, second = step_rows(group, group.episodes[0], gamma=0.5)
+    assert [message.content for message in second.prefix] == ["begin", "x", "saw x"]
+    assert (first.value, second.value, first.reward, second.reward) == (0.125, 0.25, None, 0.25)
+    broken = Group("v", (reader["c"],))
+    assert [row.value for row in step_rows(broken, broken.episodes[0])] == [None], "the world's fault is no return"
+    with pytest.raises(ValueError, match="gamma is 2"):
+        list(step_rows(broken, broken.episodes[0], gamma=2))
+
+
+def test_preferences_share_their_prefix_and_differ_in_reward(reader: StoreReader) -> None:
+    group = next(group for group in reader.groups() if len(group) == 2)
+    (found,) = preferences(group)
+    assert [message.content for message in found.prefix] == ["begin", "x", "saw x"]
+    assert (found.preferred[0].content, found.other[0].content) == ("y", "w")
+    assert (found.scores, found.episodes) == ((1.0, 0.0), ("a", "a/0"))
+    assert list(preferences(group, margin=1.0)) == []
+
+
+@pytest.mark.slow
+@relaxed
+@given(st.lists(episodes(), min_size=1, max_size=4))
+def test_prefix_and_what_was_said_make_up_the_conversation(found: list[Episode]) -> None:
+    for one in found:
+        alone = replace(one, parent=None)
+        group = Group(alone.task_id, (alone,))
+        whole = chat(group, alone)
+        for row in step_rows(group, alone):
+            turn = alone.turns[row.turn]
+            through = (*row.prefix, *row.said, *turn.step.observation)
+            assert whole[: len(through)] == through
+        assert {row.episode for row in step_rows(group, alone)} <= {alone.id}
+
+
+class Judge:
+    """Gives half a point to each letter; has no verdict on 'by b'."""
+
+    name, version = "judge", "2"
+    asked = 0
+
+    async def grade(self, task: Task, submission: str) -> Grade:
+        Judge.asked += 1
+        if submission == "by b":
+            raise GraderFailure("no verdict")
+        return Grade(grader=self.name, version=self.version, channels={"reward": len(submission) / 2})
+
+
+def test_grades_are_appended_once_and_a_missing_verdict_is_named(reader: StoreReader) -> None:
+    async def grade() -> dict[str, Any]:
+        with StoreWriter(reader.path) as writer:
+            tasks = {name: Task(id=name, prompt="") for name in "tuv"}
+            regrading = regrade(writer, reader.ids, Judge(), tasks.__getitem__)
+            return {found.episode: found async for found in regrading}
+
+    for asked in (4, 5):  # the second time only the one without a verdict
+        found = asyncio.run(grade())
+        assert Judge.asked == asked
+        assert {name for name, one in found.items() if one.failure is not None} == {"b"}
+        assert found["c"].grade is None, "what failed submitted nothing"
+    with StoreReader(reader.path) as again:
+        assert [(one.id, [grade.reward for grade in one.grades]) for one in again] == [
+            ("a", [2.0]), ("b", []), ("a/0", [3.0]), ("c", []), ("d", [2.0]),
+        ]  # fmt: skip
