@@ -13,7 +13,8 @@ import shutil
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -85,7 +86,11 @@ def _checksum(content: Any) -> int:
 
 
 class ShardWriter:
-    """Writes one shard, block by block; a context manager that leaves nothing behind unless `commit` was called."""
+    """Writes one shard, block by block; a context manager that leaves nothing behind unless `commit` was called.
+
+    A block is written and summed by a thread while its caller gathers the next one; what goes wrong there is
+    raised by the next call.
+    """
 
     def __init__(self, folder: Path, kind: Kind = "hot") -> None:
         self.folder = folder
@@ -94,23 +99,38 @@ class ShardWriter:
         self._making.mkdir(parents=True)
         self.kind = kind
         self._tables = {name: _TableWriter(self._making, name, kind) for name in SCHEMAS}
-
-    @property
-    def turns(self) -> int:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="envgym-shard")
+        self._writing: Future[None] | None = None
+        self.turns = 0
         """Rows of the table of turns so far."""
-        return self._tables["turns"].rows
 
     def add(self, episodes: pa.RecordBatch, turns: pa.RecordBatch) -> None:
         """One block of episodes, whose `first_turn` count from `self.turns` on, and their turns."""
-        self._tables["episodes"].add(episodes)
-        self._tables["turns"].add(turns)
+        self.turns += turns.num_rows
+        self._write(episodes=episodes, turns=turns)
 
     def add_grades(self, grades: pa.RecordBatch) -> None:
         """One block of grades."""
-        self._tables["grades"].add(grades)
+        self._write(grades=grades)
+
+    def _write(self, **batches: pa.RecordBatch) -> None:
+        """Begin to write, when what was before is written: no more than one block waits."""
+        self._written()
+
+        def write() -> None:
+            for name, batch in batches.items():
+                self._tables[name].add(batch)
+
+        self._writing = self._thread.submit(write)
+
+    def _written(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     def commit(self, *, logs: Sequence[int] = (), replaces: Sequence[str] = ()) -> None:
         """Make the shard appear, durably and whole."""
+        self._written()
         tables = {name: table.finish() for name, table in self._tables.items()}
         schemas = {name: b64encode(table.schema.serialize()).decode() for name, table in self._tables.items()}
         footers = {path.stem: zlib.crc32(path.read_bytes()) for path in self._making.glob("*.footer")}
@@ -128,6 +148,7 @@ class ShardWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._thread.shutdown()
         for table in self._tables.values():
             table.close()
         shutil.rmtree(self._making, ignore_errors=True)
@@ -147,7 +168,6 @@ class _TableWriter:
 
     def __init__(self, folder: Path, name: str, kind: Kind) -> None:
         self.path, self.kind = folder / f"{name}.{_ENDING[kind]}", kind
-        self.rows = 0
         self.schema = SCHEMAS[name].with_metadata({"envgym.table": name, "envgym.schema": str(SCHEMA_VERSION)})
         self._blocks: list[Block] = []
         self._groups = 0
@@ -173,25 +193,20 @@ class _TableWriter:
             self._writer.write_batch(batch)
         if at == 0 and self.kind == "hot":  # the schema was written with the first block
             at = _after_schema(self.path)
-        self._blocks.append(Block(at, self._sink.tell() - at, 0, batch.num_rows, group))
-        self.rows += batch.num_rows
+        block = Block(at, self._sink.tell() - at, 0, batch.num_rows, group)
+        self._blocks.append(block if self.kind == "cold" else self._summed(block))  # Parquet keeps some back
+
+    def _summed(self, block: Block) -> Block:
+        with _mapped(self.path) as view:
+            return replace(block, crc32=zlib.crc32(view[block.at : block.at + block.bytes]))
 
     def finish(self) -> tuple[Block, ...]:
         """The blocks, with their checksums."""
         self.close()
         if self.kind == "cold":
             pq.read_metadata(self.path).write_metadata_file(str(self.path.with_suffix(".footer")))
-        with _mapped(self.path) as view:
-            return tuple(
-                Block(
-                    block.at,
-                    block.bytes,
-                    zlib.crc32(view[block.at : block.at + block.bytes]),
-                    block.rows,
-                    block.group,
-                )
-                for block in self._blocks
-            )
+            self._blocks = [self._summed(block) for block in self._blocks]
+        return tuple(self._blocks)
 
     def close(self) -> None:
         """Write what a file ends with; idempotent."""
