@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envgym.errors import StoreCorrupt
-from envgym.store.records import CODECS, HEAD, Record, decode, encode
+from envgym.store.records import CODECS, HEAD, Record, decode, parts_of
 
 __all__ = ["Damage", "LogWriter", "cut_off_at", "read_log"]
 
 MAGIC = b"envgym-log 1\n"
 _FRAME = struct.Struct("<II")
+_MOST_PARTS = 64  # that one call writes; the kernel takes 1,024
 _MOST = 1 << 30
 """Bytes of one record: no turn comes near it, and a damaged length must not pass for one."""
 
@@ -65,13 +66,21 @@ class LogWriter:
 
     def append(self, *records: Record) -> None:
         """Write records, all at once; nothing stays of them where a disk is full or JSON cannot hold a value."""
-        framed = []
+        framed: list[bytes] = []
         for record in records:
-            payload = encode(record)
-            framed += [_FRAME.pack(len(payload), zlib.crc32(payload)), payload]
+            parts, length, checksum = parts_of(record), 0, 0
+            for part in parts:
+                length += len(part)
+                checksum = zlib.crc32(part, checksum)
+            framed += (_FRAME.pack(length, checksum), *parts)
         before = self.bytes
         try:
-            self._write(b"".join(framed))
+            if len(framed) <= _MOST_PARTS and (written := os.writev(self._fd, framed)):
+                self.bytes += written
+                if self.bytes - before < sum(map(len, framed)):
+                    self._write(b"".join(framed)[written:])
+            else:
+                self._write(b"".join(framed))
         except OSError as error:
             os.ftruncate(self._fd, before)
             self.bytes = before

@@ -25,10 +25,11 @@ from envgym.wire import messages_from_json, snapshot_from_json, step_from_json
 
 __all__ = [
     "CODECS", "HEAD", "Answered", "Began", "Ended", "Graded", "Record", "Said", "Turned", "decode", "encode",
-    "regraded",
+    "parts_of", "regraded",
 ]  # fmt: skip
 
 HEAD = struct.Struct("<BI")
+_UNANSWERED = Step()
 CODECS = _MSGPACK, _JSON = 1, 2
 
 
@@ -137,7 +138,8 @@ def _turned(record: Turned | Said) -> tuple[dict[str, Any], tuple[bytes, ...]]:
     head = {
         "k": "turned" if type(record) is Turned else "said",
         "episode": record.episode, "index": record.index, "actor": turn.actor,
-        "messages": turn.messages, "step": _step(turn.step), "segment": turn.segment, "position": turn.position,
+        "messages": turn.messages, "step": _step(turn.step) if type(record) is Turned else None,
+        "segment": turn.segment, "position": turn.position,
         "versions": [(run.start, run.version) for run in turn.versions], "allowed": turn.allowed,
         "snapshot": turn.snapshot, "error": turn.error, "act_s": turn.act_s, "step_s": turn.step_s,
         "ids": (len(prompt), len(sampled)),
@@ -172,13 +174,18 @@ _PARTS: dict[type, Callable[[Any], tuple[dict[str, Any], tuple[bytes, ...]]]] = 
 
 def encode(record: Record) -> bytes:
     """A record's payload. Raises TypeError when `Step.info` or `Step.cost` holds what JSON cannot."""
+    return b"".join(parts_of(record))
+
+
+def parts_of(record: Record) -> tuple[bytes, ...]:
+    """The pieces of a payload, one after another."""
     head, arrays = _PARTS[type(record)](record)
     codec = _MSGPACK
     try:
         packed = _pack(head)
     except (UnicodeEncodeError, OverflowError):
         packed, codec = json.dumps(head, separators=(",", ":"), default=_plain).encode(), _JSON
-    return b"".join((HEAD.pack(codec, len(packed)), packed, *arrays))
+    return (HEAD.pack(codec, len(packed)), packed, *arrays)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------
@@ -205,7 +212,7 @@ def _read_turned(raw: dict[str, Any], body: memoryview) -> Turned | Said:
     turn = Turn(
         actor=raw["actor"],
         messages=messages_from_json(raw["messages"]),
-        step=step_from_json(raw["step"]),
+        step=_UNANSWERED if raw["step"] is None else step_from_json(raw["step"]),
         prompt_ids=ids[:prompt],
         sampled_ids=ids[prompt:],
         logprobs=np.frombuffer(body, "<f4", sampled, 4 * (prompt + sampled)).astype(np.float32),
