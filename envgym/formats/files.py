@@ -163,7 +163,7 @@ def read_folder(source: Path, suffix: str) -> Iterator[tuple[dict[str, Any], Whe
     """The records of a folder's files (or of one file), in the order of their names."""
     if source.is_dir():
         paths = sorted(path for path in source.rglob(f"*{suffix}") if path.is_file())
-        if not paths:
+        if not paths and any(source.iterdir()):
             raise FormatError(Where(source), f"the folder holds no file *{suffix}")
     else:
         paths = [source]

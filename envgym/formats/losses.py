@@ -19,6 +19,8 @@ __all__ = ["Losses", "images_of"]
 _EXAMPLE = 80
 _OPEN = {"info", "channels", "cost", "arguments"}
 """Fields whose keys are the data's own: compared whole, not named one by one."""
+_LISTS = {"turns", "messages", "observation", "tool_calls", "content"}
+"""Lists that are compared by element."""
 
 
 class Losses:
@@ -32,14 +34,14 @@ class Losses:
         before = self._found.get(field)
         if before is None:
             shown = example if isinstance(example, str) else dumps(example).decode()
-            self._found[field] = Dropped(field, times, visible(shown, _EXAMPLE), why)
+            self._found[field] = Dropped(field, times, visible(shown, _EXAMPLE).replace("\n", "\\n"), why)
         else:
             self._found[field] = Dropped(field, before.times + times, before.example, before.why)
 
     def compare(self, before: Group, after: Sequence[Episode]) -> None:
         """Count everything of a group that is not in the episodes that were read back."""
         back = {episode.id: episode for episode in after}
-        renamed = len(after) == len(before) and not any(episode.id in back for episode in before)
+        renamed = len(after) == len(before) and not all(episode.id in back for episode in before)
         for k, episode in enumerate(before):
             found = after[k] if renamed else back.get(episode.id)
             if found is None:
@@ -53,7 +55,7 @@ class Losses:
             self.add("turns[] (shared)", f"episode {before.id}", why="each path holds its shared turns itself")
         for field, value in _differences(episode_to_json(before), episode_to_json(after), ""):
             shown = value if isinstance(value, str) else dumps(value).decode()
-            self.add(field, f"episode {before.id}: {shown}")
+            self.add(field, f"episode {before.id[:40]}: {shown[: 2 * _EXAMPLE]}")
 
     def images(self, group: Group) -> None:
         """Count the images that a group only refers to."""
@@ -67,10 +69,9 @@ class Losses:
 
 
 def _own(whole: Episode, fork: Episode) -> Episode:
-    """A path that lost its parent, cut to the turns that were the fork's own."""
-    assert fork.parent is not None
+    """A path that lost its parent, cut to the turns that were the fork's own: its last ones."""
     parent = ForkPoint("", 0)  # its context is elsewhere: no prefix is checked
-    return replace(whole, turns=whole.turns[fork.parent.turn :], parent=parent)
+    return replace(whole, turns=whole.turns[max(0, len(whole.turns) - len(fork.turns)) :], parent=parent)
 
 
 def _differences(before: Any, after: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -78,7 +79,7 @@ def _differences(before: Any, after: Any, path: str) -> Iterator[tuple[str, Any]
     if isinstance(before, dict) and isinstance(after, dict) and name not in _OPEN and list(before) == list(after):
         for key, value in before.items():
             yield from _differences(value, after[key], f"{path}.{key}" if path else key)
-    elif isinstance(before, list | tuple) and isinstance(after, list | tuple) and _listed(before, after, name):
+    elif isinstance(before, list | tuple) and isinstance(after, list | tuple) and name in _LISTS:
         for k, value in enumerate(before):
             if k < len(after):
                 yield from _differences(value, after[k], f"{path}[]")
@@ -86,13 +87,8 @@ def _differences(before: Any, after: Any, path: str) -> Iterator[tuple[str, Any]
                 yield f"{path}[]", value
         if len(after) > len(before):
             yield f"{path} (boundaries)", f"{len(before)} became {len(after)}"
-    elif dumps(before) != dumps(after):
+    elif dumps(before) != dumps(after) and before != {}:  # what was empty and is not now is no loss
         yield path, before
-
-
-def _listed(before: Any, after: Any, name: str) -> bool:
-    """Whether two lists are compared by element: those of objects, or of one length."""
-    return name in {"turns", "messages", "observation", "tool_calls", "content"} or len(before) == len(after)
 
 
 def images_of(group: Group) -> Iterator[str]:

@@ -81,7 +81,7 @@ def _encode(told: Told, options: Options) -> dict[str, Any]:
             "name": clean(told.turns[-1].actor if told.turns else THE_AGENT),
             "trainable": True,
         },
-        "tools": [tool.get("function", tool) for tool in tools_of(told.root)],
+        "tools": _tools(told),
         "nodes": _nodes(told),
         "rewards": {} if total is None or not np.isfinite(total) else {"reward": {"score": total, "weight": 1.0}},
         "metrics": clean_json({n: v for n, v in _last_channels(told).items() if np.isfinite(v)}),
@@ -98,6 +98,12 @@ def _encode(told: Told, options: Options) -> dict[str, Any]:
     group = {"group": {"id": clean(episode.group)}} if episode.group else {}
     env = {"id": clean(known.get("environment", ""))}
     return {"id": clean(episode.id), "env": env, "task": task, **group, "ok": failed is None, "traces": [trace]}
+
+
+def _tools(told: Told) -> list[dict[str, Any]]:
+    """The declared tools, flat as this format has them; one without a name is none."""
+    found = [tool.get("function", tool) for tool in tools_of(told.root)]
+    return [tool for tool in found if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
 
 
 def _last_channels(told: Told) -> dict[str, float]:

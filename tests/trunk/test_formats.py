@@ -1,0 +1,238 @@
+"""Laws of formats: nothing is lost in silence, export after import changes no byte, forks come back as they were."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from envgym.env import Step, StopReason
+from envgym.episode import Episode, Group, Turn
+from envgym.formats import Exported, FormatError, Options, export, format_named, read_groups
+from envgym.formats.exact import apply, difference, episode_to_json
+from envgym.formats.losses import Losses
+from envgym.formats.report import report
+from envgym.messages import Message, ToolSpec
+from envgym.registry import names as registered
+from envgym.testing.check_format import check_format, check_loss_is_told, sample_groups
+from tests.trunk.format_values import groups, json_values
+
+FORMATS = ("atif", "chat", "datasets", "minari", "sharegpt", "swe-agent", "verifiers")
+ONLY_NAMED = {"image bytes"}
+relaxed = settings(
+    deadline=None,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_keeps_the_whole_contract(name: str) -> None:
+    check_format(format_named(name))
+
+
+def test_every_format_is_found_by_its_name() -> None:
+    assert set(FORMATS) <= set(registered("formats"))
+    with pytest.raises(ValueError, match=r"unknown format 'aitf'; did you mean 'atif'\?"):
+        format_named("aitf")
+
+
+def _same(before: list[Group], after: list[Group]) -> None:
+    assert [[episode_to_json(e) for e in group] for group in after] == [
+        [episode_to_json(e) for e in group] for group in before
+    ]
+    for one, other in zip(before, after, strict=True):
+        assert one.task_id == other.task_id
+        assert one.episodes == other.episodes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "minari"])
+@relaxed
+@given(written=st.lists(groups(), max_size=3))
+def test_what_is_read_is_what_was_written_bit_for_bit(tmp_path: Path, name: str, written: list[Group]) -> None:
+    target = tmp_path / "export"
+    _clear(target)
+    told = export(written, target, name, redact=False)
+    _same(written, list(read_groups(target, name)))
+    assert {one.field for one in told.dropped} <= ONLY_NAMED
+
+
+@pytest.mark.slow
+@relaxed
+@given(written=st.lists(groups(), max_size=2))
+def test_minari_drops_only_episodes_without_a_turn_and_says_so(tmp_path: Path, written: list[Group]) -> None:
+    target = tmp_path / "export"
+    _clear(target)
+    told = export(written, target, "minari", redact=False)
+    back = [episode for group in read_groups(target, "minari") for episode in group]
+    played = [e for group in written for e in group if group.path(e)]
+    assert [episode.id for episode in back] == [episode.id for episode in played]
+    assert {one.field for one in told.dropped} <= ONLY_NAMED | {"episodes", "parent"}
+    for before, after in zip(played, back, strict=True):
+        assert after.turns == before.turns
+        assert after.root == before.root
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+@relaxed
+@given(written=groups())
+def test_without_our_key_everything_that_is_lost_is_listed(tmp_path: Path, name: str, written: Group) -> None:
+    target = tmp_path / "export"
+    _clear(target)
+    told = export([written], target, name, options=Options(extra=False), redact=False)
+    check_loss_is_told(written, read_groups(target, name), told)
+    assert b'"envgym":' not in b"".join(p.read_bytes() for p in _files(target) if p.suffix in (".json", ".jsonl", ""))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+@relaxed
+@given(written=st.lists(groups(), max_size=2))
+def test_export_after_import_gives_the_same_bytes(tmp_path: Path, name: str, written: list[Group]) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    _clear(one, two)
+    export(written, one, name, redact=False)
+    export(read_groups(one, name), two, name, redact=False)
+    assert [p.read_bytes() for p in _files(one)] == [p.read_bytes() for p in _files(two)]
+
+
+def _clear(*targets: Path) -> None:
+    for target in targets:
+        if target.is_dir():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
+
+
+def _files(target: Path) -> list[Path]:
+    return sorted(p for p in target.rglob("*") if p.is_file()) if target.is_dir() else [target]
+
+
+@given(said=json_values, true=json_values)
+def test_a_patch_makes_the_true_value_of_what_was_said(said: object, true: object) -> None:
+    patch = json.loads(json.dumps(difference(said, true)))
+    assert json.dumps(apply(said, patch)) == json.dumps(true)
+
+
+def test_a_patch_is_silent_where_what_was_said_was_edited_since() -> None:
+    patch = difference({"text": "a?", "reward": 0.0}, {"text": "a\ud800", "reward": None})
+    assert apply({"text": "a?", "reward": 0.0}, patch) == {"text": "a\ud800", "reward": None}
+    assert apply({"text": "better", "reward": 0.0}, patch) == {"text": "better", "reward": None}
+
+
+def test_an_edit_in_the_other_tools_field_is_read(tmp_path: Path) -> None:
+    """The message is the other tool's; what it has no field for is ours and stays."""
+    export(sample_groups()[:1], tmp_path / "a.jsonl", "chat")
+    edited = (tmp_path / "a.jsonl").read_text().replace("Looking.", "I look.")
+    (tmp_path / "a.jsonl").write_text(edited)
+    (group,) = read_groups(tmp_path / "a.jsonl", "chat")
+    turn = group.episodes[0].turns[0]
+    assert turn.messages[0].content == "I look."
+    assert turn.sampled_ids.tolist() == [4, 5]
+
+
+def test_a_record_whose_turns_were_cut_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    export(sample_groups()[:1], path, "chat")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[1]["messages"] = lines[1]["messages"][:-1]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(FormatError, match=r"a\.jsonl, line 2: its key 'envgym' does not fit .* remove the key"):
+        list(read_groups(path, "chat"))
+
+
+def test_a_fork_whose_parent_was_filtered_out_is_refused_with_the_place(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    export(sample_groups()[1:2], path, "chat")
+    path.write_text("\n".join(path.read_text().splitlines()[1:]))
+    with pytest.raises(FormatError, match=r"a\.jsonl, line 1: .* forked from t, .* are records missing\?"):
+        list(read_groups(path, "chat"))
+
+
+def test_groups_of_several_files_stay_apart_when_the_files_are_joined(tmp_path: Path) -> None:
+    one, two = sample_groups()[:1], sample_groups()[1:2]
+    export(one, tmp_path / "a", "chat")
+    export(two, tmp_path / "b", "chat")
+    (tmp_path / "c").write_bytes((tmp_path / "a").read_bytes() + (tmp_path / "b").read_bytes())
+    _same([*one, *two], list(read_groups(tmp_path / "c", "chat")))
+
+
+def test_shared_turns_train_once_in_every_format_that_can_say_so(tmp_path: Path) -> None:
+    """A fork's record repeats its parent's turns as context."""
+    tree = sample_groups()[1:2]
+    export(tree, tmp_path / "c", "chat")
+    fork = [json.loads(line) for line in (tmp_path / "c").read_text().splitlines()][1]
+    assert [m.get("weight") for m in fork["messages"] if m["role"] == "assistant"] == [0, None, None]
+    export(tree, tmp_path / "s", "sharegpt")
+    lines = json.loads((tmp_path / "s").read_text())[1]["conversations"]
+    assert [line["loss"] for line in lines if line["from"] == "gpt"] == [False, True, True]
+    export(tree, tmp_path / "v", "verifiers")
+    nodes = [json.loads(line) for line in (tmp_path / "v").read_text().splitlines()][1]["traces"][0]["nodes"]
+    assert [sum(node["mask"]) for node in nodes if "mask" in node] == [0, 3, 3]
+    export(tree, tmp_path / "h", "atif")
+    steps = json.loads((tmp_path / "h" / "00000001-t_a.json").read_text())["steps"]
+    assert [step.get("is_copied_context") for step in steps if step["source"] == "agent"] == [True, None, None]
+
+
+def test_declared_tools_travel_in_openais_form(tmp_path: Path) -> None:
+    tool = ToolSpec(name="run", description="Run a command.", parameters={"type": "object", "properties": {}})
+    for name, of in (("chat", lambda r: r["tools"]), ("atif", lambda r: r["agent"]["tool_definitions"])):
+        export(sample_groups()[:1], tmp_path / name, name, options=Options(tools=(tool,)))
+        path = _files(tmp_path / name)[0]
+        (declared,) = of(json.loads(path.read_text().splitlines()[0]))
+        assert declared == {"type": "function", "function": tool.model_dump()}
+        (group,) = read_groups(tmp_path / name, name)
+        assert group.episodes[0].root.info["tools"] == [declared]
+
+
+def test_atif_gives_whole_prompts_and_links_results_to_calls(tmp_path: Path) -> None:
+    export(sample_groups()[:1], tmp_path / "a", "atif")
+    steps = json.loads(_files(tmp_path / "a")[0].read_text())["steps"]
+    assert [step["step_id"] for step in steps] == [1, 2, 3, 4]
+    assert [step["source"] for step in steps] == ["system", "user", "agent", "agent"]
+    first, last = steps[2], steps[3]
+    assert first["tool_calls"][0]["tool_call_id"] == first["observation"]["results"][0]["source_call_id"] == "call-1"
+    assert first["metrics"]["prompt_token_ids"] == [1, 2, 3]
+    assert last["metrics"]["prompt_token_ids"] == [1, 2, 3, 4, 5, 6]
+    assert last["metrics"]["completion_token_ids"] == [7, 8, 9]
+    assert len(last["metrics"]["logprobs"]) == 3
+
+
+def test_what_json_cannot_hold_is_refused_with_the_episode(tmp_path: Path) -> None:
+    step = Step(info={"bytes": b"x"})
+    broken = Group("t", (Episode("e7", "t", step, (), 0, StopReason.GOAL),))
+    for name in FORMATS[:3]:
+        with pytest.raises(TypeError, match=r"episode e7 cannot be written"):
+            export([broken], tmp_path / name, name)
+        assert not (tmp_path / name).exists()
+
+
+def test_the_report_names_everything_that_was_dropped(tmp_path: Path) -> None:
+    told = export(sample_groups(), tmp_path / "a", "chat", options=Options(extra=False))
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    with console.file:
+        console.print(report(told))
+        shown = console.export_text()
+    assert "DROPPED" in shown
+    for one in told.dropped:
+        assert one.field in shown
+    assert json.loads(json.dumps(told.to_json()))["dropped"][0]["field"] == told.dropped[0].field
+    assert isinstance(told, Exported)
+
+
+def test_a_loss_is_counted_per_place_with_the_first_example() -> None:
+    def group(*rewards: float | None) -> Group:
+        made = tuple(Turn("agent", (Message(role="assistant"),), Step(reward=r)) for r in rewards)
+        return Group("t", (Episode("e", "t", Step(), made, 0, StopReason.GOAL),))
+
+    losses = Losses()
+    losses.compare(group(1.0, None, 2.0), group(0.0, None, 0.0).episodes)
+    assert [(one.field, one.times, one.example) for one in losses.all] == [
+        ("turns[].step.reward", 2, "episode e: 1.0")
+    ]
