@@ -1,7 +1,7 @@
 """Secrets and host paths out of episodes: every text is looked at, what matches becomes a stable placeholder.
 
-The same secret gets the same placeholder within one `Redactor` (``[redacted:api-key:1]``), numbered as they are met,
-so that nothing about a secret can be learned from it. Token ids that spell what was redacted go too. What was
+The same secret gets the same placeholder within one `Redactor` (``[redacted:api-key:1]``), numbered as they are
+met, so that nothing about a secret can be learned from it. Token ids that spell what was redacted go too. What was
 split over several texts, encoded, or has no known shape is not found.
 """
 
@@ -22,8 +22,11 @@ from envgym.secrets_known import PLACEHOLDER, Host, Rule, rules
 __all__ = ["Host", "Redactor"]
 
 _PLACED = re.compile(rf"({re.escape(PLACEHOLDER)}[a-z-]{{1,30}}:[0-9]{{1,9}}\])")
-_NO_IDS = np.zeros(0, np.int32)
-_NO_LOGPROBS = np.zeros(0, np.float32)
+_NO_TOKENS: dict[str, Any] = {
+    "prompt_ids": np.zeros(0, np.int32),
+    "sampled_ids": np.zeros(0, np.int32),
+    "logprobs": np.zeros(0, np.float32),
+}
 
 
 class Redactor:
@@ -158,7 +161,7 @@ class Redactor:
         )
 
     def episode(self, episode: Episode) -> Episode:
-        """An episode with every text looked at; its tokens are `group`'s business, which knows its whole path."""
+        """An episode with every text looked at; its tokens are the business of `group`, which knows its path."""
         failure = episode.failure
         if failure is not None:
             texts = {name: self.text(getattr(failure, name)) for name in ("kind", "message", "where", "trace")}
@@ -180,8 +183,8 @@ class Redactor:
     def group(self, group: Group) -> Group:
         """A group without secrets, and without the token ids that spell them.
 
-        From the first text on that lost something, no later turn of that path keeps its ids: they stand on a context
-        that spells it. What only the files and not the model saw (info, failures, provenance) costs no ids.
+        From the first text on that lost something, no later turn of that path keeps its ids: they stand on a
+        context that spells it. What only the files and not the model saw (info, failures, provenance) costs no ids.
         """
         found: list[Episode] = []
         spelled: dict[str, int] = {}  # episode -> the first turn of its path whose ids must go
@@ -202,12 +205,11 @@ class Redactor:
         """A turn without its tokens."""
         if not len(turn.prompt_ids) and not len(turn.sampled_ids):
             return turn
-        for name in ("prompt_ids", "sampled_ids", "logprobs"):
-            self._count(f"turns[].{name}", self.text(f"episode {episode}"))
-        return replace(
-            turn, prompt_ids=_NO_IDS, sampled_ids=_NO_IDS, logprobs=_NO_LOGPROBS, versions=(), segment=0, position=0,
-            allowed=None,
-        )  # fmt: skip
+        gone = {**_NO_TOKENS, "versions": (), "segment": 0, "position": 0, "allowed": None}
+        for name in ("prompt_ids", "sampled_ids", "logprobs", "versions", "allowed"):
+            if getattr(turn, name) is not None and len(getattr(turn, name)):
+                self._count(f"turns[].{name}", self.text(f"episode {episode}"))
+        return replace(turn, **gone)
 
     def _fork(self, before: ForkPoint | None, after: ForkPoint | None, spelled: dict[str, int]) -> ForkPoint | None:
         """Where a fork left its parent: no longer within a turn whose tokens are gone."""
@@ -222,7 +224,7 @@ class Redactor:
 
 
 def _first_spelled(before: Episode, after: Episode) -> int:
-    """The first own turn whose context lost something that its model saw or said; the number of turns if none did."""
+    """The first own turn that said or saw something that is gone; the number of turns where none did."""
     if _seen(before.root) != _seen(after.root):
         return 0
     for k, (old, new) in enumerate(zip(before.turns, after.turns, strict=True)):

@@ -82,7 +82,8 @@ _SHAPES = (
     ),
     _rule(
         "named-secret",
-        rf"(?<![A-Z0-9_]){_NAMED}[ \t]{{0,2}}[=:][ \t]{{0,2}}(?P<quote>[\"'])(?P<secret>[^\"'\n]{{4,400}})(?P=quote)",
+        rf"(?<![A-Z0-9_]){_NAMED}[ \t]{{0,2}}[=:][ \t]{{0,2}}"
+        r"(?P<quote>[\"'])(?P<secret>[^\"'\n]{4,400})(?P=quote)",
     ),
     _rule("named-secret", rf"(?<![A-Z0-9_]){_NAMED}[ \t]{{0,2}}[=:][ \t]{{0,2}}[\"']?(?P<secret>{_VALUE})"),
 )
@@ -151,7 +152,7 @@ class Host:
 
     @classmethod
     def here(cls) -> "Host":
-        """This host. Names that thousands of machines have (root, ubuntu, localhost) tell nothing and are left out."""
+        """This host. Names that thousands of machines have (root, localhost) tell nothing and are left out."""
         home = str(Path.home())
         full = socket.gethostname()
         try:

@@ -62,10 +62,13 @@ def export(
 
 
 def _card(card: Card, redactor: Redactor) -> Card:
-    said = {
-        name: redactor.text(getattr(card, name)) for name in ("name", "licence", "description", "decontamination")
-    }
-    return replace(card, **said)
+    return replace(
+        card,
+        name=redactor.text(card.name),
+        licence=redactor.text(card.licence),
+        description=redactor.text(card.description),
+        decontamination=redactor.text(card.decontamination),
+    )
 
 
 def _with_tools(group: Group, tools: list[dict[str, object]]) -> Group:

@@ -7,7 +7,7 @@ a fork shares with its parent is marked as copied context, which is not trained 
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from envgym.messages import Message, TextPart
 __all__ = ["ATIF"]
 
 _VERSION = "ATIF-v1.8"
+Role = Literal["system", "user", "assistant"]
 _IMAGES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
 
 
@@ -103,7 +104,7 @@ def _step(turn: Turn, prompt: list[int] | None, copied: bool) -> dict[str, Any]:
         }
     if copied:
         step["is_copied_context"] = True
-    extra = {"actor": clean(turn.actor)} if turn.actor != THE_AGENT else {}
+    extra: dict[str, Any] = {"actor": clean(turn.actor)} if turn.actor != THE_AGENT else {}
     if (reward := turn.step.reward) is not None and np.isfinite(reward):
         extra["reward"] = float(reward)
     return {**step, "extra": extra} if extra else step
@@ -174,7 +175,7 @@ class _Path:
         if source == "agent" and not copied:
             self.turns.append(self._turn(raw, Message(role="assistant", content=content, tool_calls=_calls(raw))))
             return
-        role = "assistant" if source == "agent" else source
+        role: Role = "assistant" if source == "agent" else source
         calls = _calls(raw) if source == "agent" else ()
         self._hear((Message(role=role, content=content, tool_calls=calls), *_results(raw)))
 

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from envgym.episode import Episode, Group
@@ -70,6 +71,7 @@ class Facts:
     """What is counted of the episodes of a data set while it is written."""
 
     told: Card
+    extra: bool = True
     splits: dict[str, int] = field(default_factory=dict)
     policies: dict[str, tuple[_Mean, _Mean]] = field(default_factory=dict)
     environments: Counter[str] = field(default_factory=Counter)
@@ -129,9 +131,12 @@ class Facts:
             "",
             clean(told.description) or "Its author gave no description.",
             "",
-            f"{sum(self.splits.values())} episodes, {self.turns} turns, {self.tokens} sampled tokens. A row is a path; "
-            "a fork's row repeats the turns that it shares with its `parent`, marked `shared`. The column `envgym` "
-            "holds what the others cannot, and brings every episode back exactly.",
+            f"{sum(self.splits.values())} episodes, {self.turns} turns, {self.tokens} sampled tokens. A row is a "
+            "path; a fork's row repeats the turns that it shares with its `parent`, marked `shared`."
+            + (
+                " The column `envgym` holds what the others cannot: with it, envgym reads back episodes."
+                * self.extra
+            ),
             "",
             "## Splits",
             "",
@@ -174,7 +179,7 @@ def _dropped(dropped: tuple[Dropped, ...]) -> list[str]:
     return ["## What is not in it", "", *body, ""]
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[object, ...]] | list[tuple[str, int]]) -> list[str]:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> list[str]:
     lines = [head, ("---",) * len(head), *rows]
     return ["| " + " | ".join(_line(str(cell)) for cell in line) + " |" for line in lines]
 

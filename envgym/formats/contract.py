@@ -1,4 +1,4 @@
-"""What a format is: it writes groups of episodes as files of another tool, reads those back, and says what it dropped.
+"""What a format is: it writes groups of episodes as another tool's files, reads those, and says what it dropped.
 
 A format holds what it can in the other tool's own fields. What is left goes into a field that the other tool's
 readers ignore, as one text under the key "envgym" (`Options.extra`); only what fits in neither is dropped. Nothing

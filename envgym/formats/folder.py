@@ -1,4 +1,4 @@
-"""A Hugging Face `datasets` folder: Parquet files per split, and README.md with a data card that `load_dataset` reads.
+"""A Hugging Face `datasets` folder: Parquet files per split, and README.md, a data card that `load_dataset` reads.
 
 One row per path: names, seed, reward, the conversation in OpenAI's form, and per turn who acted, its reward and its
 tokens. Written with pyarrow alone; opens without our code. Reads any folder of Parquet or saved Arrow files whose
@@ -36,7 +36,7 @@ class _Folder:
 
     def write(self, groups: Iterable[Group], target: Path, *, options: Options) -> Exported:
         """See `Format.write`. Raises ValueError for a split that `datasets` cannot name."""
-        tally, facts = Tally(), Facts(options.card)
+        tally, facts = Tally(), Facts(options.card, options.extra)
         with new_target(target, folder=True) as part:
             (part / "data").mkdir()
             with ExitStack() as stack:

@@ -63,7 +63,7 @@ SCHEMA = pa.schema(
         ("envgym", pa.string()),
     ]
 )
-"""The columns of a row. reward and sampled_tokens are of the episode's own turns; `failure` says whose fault it was."""
+"""The columns of a row. reward and sampled_tokens are of the episode's own turns; failure says whose fault."""
 
 _OWN = {
     "group",

@@ -114,7 +114,8 @@ def _stored(storage: Any, index: int, where: Where) -> dict[str, Any]:
 def _buffers(group: Group, index: int, options: Options, tally: Tally) -> tuple[list[Any], list[Episode]]:
     """What Minari stores of a group, and what will be read from that."""
     kept = _with_steps(group, tally)
-    regroup, buffers, back = Regroup(), [], []
+    regroup, buffers = Regroup(), []
+    back: list[Episode] = []
     for told in tell(kept, index) if kept is not None else []:
         raw = _encode(told)
         where = Where(Path("ours"))

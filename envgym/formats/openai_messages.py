@@ -86,7 +86,8 @@ def message_from(raw: Any, known: Sequence[str] = ()) -> tuple[Message, dict[str
     linked = rest.pop("tool_call_id", None)
     if linked is not None and not isinstance(linked, str):
         raise ValueError(f"tool_call_id is {repr(linked)[:80]}; it must be a text")
-    message = Message(role=role, content=content, tool_calls=calls, tool_call_id=linked or "")
+    fields = {"role": role, "content": content, "tool_calls": calls, "tool_call_id": linked or ""}
+    message = Message.model_validate(fields)
     return message, {key: value for key, value in rest.items() if value is not None}
 
 

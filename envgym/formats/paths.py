@@ -68,7 +68,7 @@ def foreign_episode(
     stop: StopReason = StopReason.SUBMITTED,
     grades: tuple[Grade, ...] = (),
 ) -> Episode:
-    """An episode of what a record says by itself. Its seed is unknown: 0; its names are the file's where it has none."""
+    """An episode of what a record says by itself: its seed is unknown (0), its name the file's if it has none."""
     named = _name(id) or _name(task_id) or name_of(where)
     return Episode(
         id=named,

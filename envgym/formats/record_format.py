@@ -161,7 +161,7 @@ class RecordFormat:
                 said = decoded(partial(self.decode, record, _OURS if text else where, text is not None), where)
                 if text is None:
                     yield from regroup.rest()
-                    yield decoded(lambda s=said: Group(s[0].task_id, tuple(s)), where)
+                    yield decoded(partial(Group, said[0].task_id, tuple(said)), where)
                 else:
                     yield from regroup.add(*unseal(said[0], text, where), where)
         yield from regroup.rest()

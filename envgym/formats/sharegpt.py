@@ -1,4 +1,4 @@
-"""ShareGPT conversations as AgentTraj has them: one JSON array of ``{"item_id", "conversations": [from, loss, value]}``.
+"""ShareGPT conversations as AgentTraj has them: a JSON array of ``item_id``, ``conversations`` (from, loss, value).
 
 loss: true for what the agent said, false for a model's message that it did not say here (a fork's shared turns, a
 demonstration in the prompt), null for everybody else. There is only text: tool calls are written into it.

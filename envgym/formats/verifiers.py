@@ -1,8 +1,8 @@
 """Traces of verifiers v1, one JSON line per path: a graph of messages, each with the tokens that it adds.
 
-Every message is a node on its predecessor; a turn's prompt delta and its sampled ids are its node's `token_ids`, with
-`mask` true for what was sampled here. Where a context was compacted, a new root begins. A fork's shared turns are
-context, not samples: their mask is false.
+Every message is a node on its predecessor; a turn's prompt delta and its sampled ids are its node's `token_ids`,
+with `mask` true for what was sampled here. Where a context was compacted, a new root begins. A fork's shared turns
+are context, not samples: their mask is false.
 """
 
 from collections.abc import Iterator

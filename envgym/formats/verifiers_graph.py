@@ -1,4 +1,4 @@
-"""From a graph of messages to episodes: every leaf is a path, a path that shares messages with an earlier one a fork.
+"""From a graph of messages to episodes: every leaf is a path; one that shares messages with an earlier one, a fork.
 
 The tokens of a path are those of its nodes in a row; what stands between two sampled runs is the prompt delta of
 the second. A new root in a trace of ours is a new context of the same path; in a foreign one it is a path of its
@@ -93,7 +93,8 @@ def _path(nodes: list[_Node], *, ours: bool) -> tuple[Step, tuple[Turn, ...]]:
     root, turns = conversation(messages, acts)
     kept = {str(k): node.more for k, node in enumerate(nodes) if node.more}
     root = replace(root, info=foreign_info(messages={} if ours else kept))
-    told, delta, segment, position = iter(turns), [], 0, 0
+    told, segment, position = iter(turns), 0, 0
+    delta: list[NDArray[np.int32]] = []
     found = []
     for k, (node, act) in enumerate(zip(nodes, acts, strict=True)):
         if k and node.parent is None:
@@ -161,10 +162,13 @@ def _version(trace: dict[str, Any]) -> str:
 
 def _score(name: str, raw: Any) -> tuple[float, float]:
     score, weight = (raw.get("score"), raw.get("weight", 1.0)) if isinstance(raw, dict) else (raw, 1.0)
-    for number in (score, weight):
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ValueError(f"rewards.{name} is {repr(raw)[:80]}; it must have a score and a weight")
-    return float(score), float(weight)
+    if not _number(score) or not _number(weight):
+        raise ValueError(f"rewards.{name} is {repr(raw)[:80]}; it must have a score and a weight")
+    return float(score or 0), float(weight)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _failure(trace: dict[str, Any], error: Any, turns: int) -> Failure:

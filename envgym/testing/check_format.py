@@ -1,13 +1,13 @@
 """The contract of a format, executable: run any `Format` through it in three lines.
 
-Lossless where it can be and loud where it cannot, a fixed point, one group in memory at a time, one clear error for a
-bad file. The groups it is tried with hold everything that a model and a world can produce.
+Lossless where it can be and loud where it cannot, a fixed point, one group in memory at a time, one clear error for
+a bad file. The groups it is tried with hold everything that a model and a world can produce.
 """
 
 import gc
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,8 +55,10 @@ def _plain() -> Group:
     grade = Grade(grader="tests", version="3", channels={"reward": 1.0, "style": -0.5})
     told = (("environment", "files"), ("policy", "tiny-7"), ("envgym", "0.1.0"))
     episodes = [
-        Episode(f"plain-{k}", "task-plain", root, turns, 7 + k, StopReason.SUBMITTED, grades=(grade,), group="step-3",
-                provenance=told, wall_s=1.5)
+        Episode(
+            f"plain-{k}", "task-plain", root, turns, 7 + k, StopReason.SUBMITTED, grades=(grade,), group="step-3",
+            provenance=told, wall_s=1.5,
+        )
         for k in range(2)
     ]  # fmt: skip
     return Group("task-plain", tuple(episodes))
@@ -125,10 +127,13 @@ def _strange() -> Group:
     turns = (
         Turn("other", spoken, step, snapshot=snapshot),
         _sampled(Turn("agent", (), Step(observation=(odd,)), allowed=(3, 4)), [], [2**31 - 1], 0, 0),
-        Turn("user", (Message(role="user", content=_STRANGE),), Step(stop=StopReason.TIME_LIMIT, submission=_STRANGE)),
+        Turn(
+            "user", (Message(role="user", content=_STRANGE),), Step(stop=StopReason.TIME_LIMIT, submission=_STRANGE)
+        ),
     )
+    root = Step(observation=(_say("hello"), odd), info={"tools": [{"type": "function"}]})
     episode = Episode(
-        _STRANGE, "task-\ud800", Step(observation=(_say("hello"), odd), info={"tools": [{"type": "function"}]}), turns,
+        _STRANGE, "task-\ud800", root, turns,
         2**63, StopReason.TIME_LIMIT, group=_STRANGE, provenance=((_STRANGE, _STRANGE),), wall_s=0.1,
     )  # fmt: skip
     return Group("task-\ud800", (episode,))
@@ -137,7 +142,12 @@ def _strange() -> Group:
 def _broken() -> Group:
     """A world that failed, and an episode that ended before it began."""
     failure = Failure(
-        boundary=Boundary.GRADER, kind="GraderFailure", message=_STRANGE, where="grade", turn=1, trace="line 1\nline 2"
+        boundary=Boundary.GRADER,
+        kind="GraderFailure",
+        message=_STRANGE,
+        where="grade",
+        turn=1,
+        trace="line 1\nline 2",
     )
     root = Step(observation=(Message(role="user", content="?"),))
     said = Turn("agent", (_say(""),), Step())
@@ -204,12 +214,12 @@ def _check_targets(form: Format, groups: list[Group], place: Path, options: Opti
     """What is there stays, and what fails leaves nothing behind."""
     taken = place / "taken"
     taken.write_bytes(b"mine")
+    refused = ""
     try:
         _write(form, groups, taken, options)
     except FileExistsError as error:
-        assert str(taken) in str(error), f"the error names the target that exists: {error}"
-    else:
-        raise AssertionError("a target that exists is refused with FileExistsError")
+        refused = str(error)
+    assert str(taken) in refused, f"a target that exists is refused with FileExistsError and its name: {refused!r}"
     assert taken.read_bytes() == b"mine", "a target that exists stays as it was"
 
     def failing() -> Iterator[Group]:
@@ -245,7 +255,9 @@ def _check_memory(form: Format, place: Path, options: Options) -> None:
         most[1] = max(most[1], _alive() - base)
     assert seen == _MANY, f"every episode that was written is read: {seen} of {_MANY}"
     for what, count in zip(("writes", "reads"), most, strict=True):
-        assert count <= 8, f"a format holds one group at a time while it {what}; it held {count} of {_MANY} episodes"
+        assert count <= 8, (
+            f"a format holds one group at a time while it {what}; it held {count} of {_MANY} episodes"
+        )
 
 
 def _alive() -> int:
@@ -275,11 +287,13 @@ def _check_bad_files(form: Format, groups: list[Group], place: Path, options: Op
                     f"a bad file ({how}) raises FormatError, not {type(error).__name__}: {error}"
                 ) from error
             else:
-                assert all(isinstance(group, Group) for group in found), f"a bad file ({how}) gives groups or an error"
+                assert all(isinstance(group, Group) for group in found), (
+                    f"a bad file ({how}) gives groups or an error"
+                )
             _remove(bad)
 
 
-_DAMAGE = {
+_DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "cut in half": lambda data: data[: len(data) // 2],
     "no text": lambda data: b"\xff\xfe\x00" + data[3:],
     "another thing": lambda data: b"[1, 2, 3]\n",

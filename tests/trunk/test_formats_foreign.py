@@ -122,7 +122,11 @@ def test_a_trajectory_of_harbor(tmp_path: Path) -> None:
     assert act.messages[0].tool_calls == (ToolCall(name="sh", arguments={"c": "ls"}, id="a"),)
     assert [message.role for message in act.step.observation] == ["tool", "user", "system"]
     assert act.step.observation[0].content[1] == TextPart(text="shots/1.png")
-    assert (act.prompt_ids.tolist(), act.sampled_ids.tolist(), act.logprobs.tolist()) == ([1, 2], [3, 4], [-0.5, -1.5])
+    assert (act.prompt_ids.tolist(), act.sampled_ids.tolist(), act.logprobs.tolist()) == (
+        [1, 2],
+        [3, 4],
+        [-0.5, -1.5],
+    )
     assert (fixed.prompt_ids.tolist(), fixed.segment, fixed.position) == ([9], 0, 4)
     assert (bye.prompt_ids.tolist(), bye.segment, bye.position) == ([7], 1, 0)
     assert len(really.sampled_ids) == 0, "ids without their prompt and log-probs train nobody"
@@ -154,7 +158,8 @@ TRAJ = {
         {"role": "tool", "content": "AUTHORS.rst\nsrc/", "agent": "main", "tool_call_ids": ["t1"]},
         {"role": "assistant", "content": "submit", "agent": "main", "message_type": "action"},
     ],
-    "info": {"exit_status": "submitted (exit_context)", "submission": "diff --git a", "model_stats": {"api_calls": 2}},
+    "info": {"exit_status": "submitted (exit_context)", "submission": "diff --git a",
+             "model_stats": {"api_calls": 2}},
 }  # fmt: skip
 
 
@@ -163,7 +168,9 @@ def test_a_trajectory_of_swe_agent(tmp_path: Path) -> None:
     (group,) = _stable(path, "swe-agent", tmp_path)
     (episode,) = group
     assert episode.task_id == episode.id == "django__django-1"
-    assert [m.role for m in episode.root.observation] == ["system", "user", "assistant", "user"], "demonstrations are seen"
+    assert [m.role for m in episode.root.observation] == ["system", "user", "assistant", "user"], (
+        "demonstrations are seen"
+    )
     look, submit = episode.turns
     assert look.messages[0].tool_calls[0].arguments == {"command": "ls -F"}
     assert look.step.observation[0] == Message(role="tool", content="AUTHORS.rst\nsrc/", tool_call_id="t1")
@@ -258,7 +265,11 @@ AGENT_TRAJ = [
             {"from": "gpt", "loss": True, "value": "Action: click[buy]"},
         ],
     },
-    {"id": "sg", "system": "Be kind.", "conversations": [{"from": "user", "value": "hi"}, {"from": "gpt", "value": "ho"}]},
+    {
+        "id": "sg",
+        "system": "Be kind.",
+        "conversations": [{"from": "user", "value": "hi"}, {"from": "gpt", "value": "ho"}],
+    },
 ]
 
 
@@ -283,21 +294,41 @@ def test_conversations_of_agent_traj_and_share_gpt(tmp_path: Path, form: str) ->
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("chat", '{"messages": []}\n{"messages": [{"role": "wizard"}]}', r"line 2: message 0: role is 'wizard'; it must"),
+        (
+            "chat",
+            '{"messages": []}\n{"messages": [{"role": "wizard"}]}',
+            r"line 2: message 0: role is 'wizard'; it must",
+        ),
         ("chat", '{"messages": "hi"}', r"line 1: messages is 'hi'; it must be a list"),
         ("chat", '{"messages": []}\n{', r"line 2: it is no JSON: .* it begins with b'\{'"),
         ("chat", "[1]", r"line 1: a record is a JSON object; it is \[1\]"),
         ("chat", '{"messages": [{"role": "user", "content": 3}]}', r"line 1: message 0: content is 3; it must be"),
         ("chat", '{"messages": [], "envgym": "{"}', r"line 1: its key 'envgym' is no JSON"),
         ("chat", '{"messages": [], "envgym": "{\\"schema\\": 99}"}', r"schema 99; this version of envgym reads 1"),
-        ("sharegpt", '[{"conversations": [{"from": "gpt", "value": 1}]}]', r"record 1: conversations 0: content is 1"),
+        (
+            "sharegpt",
+            '[{"conversations": [{"from": "gpt", "value": 1}]}]',
+            r"record 1: conversations 0: content is 1",
+        ),
         ("sharegpt", '[{"conversations": []}, {"conversations"', r"record 2: it is no JSON"),
-        ("sharegpt", '[{"conversations": [{"from": "gpt", "value": "", "loss": 1}]}]', r"loss is 1; it must be true"),
+        (
+            "sharegpt",
+            '[{"conversations": [{"from": "gpt", "value": "", "loss": 1}]}]',
+            r"loss is 1; it must be true",
+        ),
         ("atif", '{"schema_version": "1.0", "steps": []}', r"schema_version is '1.0'; it must be ATIF"),
-        ("atif", '{"schema_version": "ATIF-v1.8", "steps": [{"source": "x"}]}', r"steps 0: source is 'x'; it must be"),
+        (
+            "atif",
+            '{"schema_version": "ATIF-v1.8", "steps": [{"source": "x"}]}',
+            r"steps 0: source is 'x'; it must be",
+        ),
         ("swe-agent", '{"trajectory": 3}', r"trajectory is 3; it must be a list of steps"),
         ("verifiers", '{"traces": 3}', r"line 1: traces is 3; it must be a list of traces"),
-        ("verifiers", '{"nodes": [{"parent": 0, "message": {}}]}', r"line 1: nodes 0: parent is 0; it must be null or"),
+        (
+            "verifiers",
+            '{"nodes": [{"parent": 0, "message": {}}]}',
+            r"line 1: nodes 0: parent is 0; it must be null or",
+        ),
         (
             "verifiers",
             '{"nodes": [{"message": {"role": "user"}, "token_ids": [1], "mask": [true, false]}]}',
@@ -305,7 +336,9 @@ def test_conversations_of_agent_traj_and_share_gpt(tmp_path: Path, form: str) ->
         ),
     ],
 )
-def test_a_bad_file_is_one_error_with_file_record_and_value(tmp_path: Path, name: str, content: str, says: str) -> None:
+def test_a_bad_file_is_one_error_with_file_record_and_value(
+    tmp_path: Path, name: str, content: str, says: str
+) -> None:
     path = tmp_path / "bad.file"
     path.write_text(content)
     with pytest.raises(FormatError, match=says) as caught:
@@ -353,7 +386,7 @@ def test_a_dataset_that_minari_made(tmp_path: Path) -> None:
                     "at": np.array([[0, 0.5], [1, 0.5], [1, 1]], np.float32),
                     "screen": np.full((3, 32, 40, 3), seed, np.uint8),
                 },
-                actions=np.array([3, 1]), rewards=[0.25, 1.0], terminations=[False, False], truncations=[False, True],
+                actions=np.array([3, 1]), rewards=[0.25, 1.0], terminations=[False] * 2, truncations=[False, True],
                 infos={"speed": np.array([0.0, 1.0, 2.0])},
             )
         ])  # fmt: skip

@@ -23,14 +23,16 @@ from envgym.testing.check_format import sample_groups
 
 FORMATS = ("atif", "chat", "datasets", "minari", "sharegpt", "swe-agent", "verifiers")
 HOST = Host(homes=("/home/ada",), users=("adalove",), names=("bigbox.lan",), scratch=("/dev/shm",))
-ENVIRONMENT = {"DEPLOY_TOKEN": "hunter2\"\\hunter2", "MY_PASSWORD": "correct horse battery", "EDITOR": "vi-improved"}
+ENVIRONMENT = {"DEPLOY_TOKEN": 'hunter2"\\hunter2', "MY_PASSWORD": "correct horse battery", "EDITOR": "vi-improved"}
 _A40 = "0123456789abcdefABCDEF0123456789abcdefgh"
 PLANTED = {
     "api-key": ["sk-proj-" + _A40, "ghp_" + _A40, "AKIA" + "ABCDEFGH12345678", "hf_" + _A40, "xoxb-12345-" + _A40],
     "bearer-token": ["Bearer 4f9a1c2b3d4e5f60718293"],
     "url-password": ["postgres://ada:s3cr3tpw@db.internal/x"],
     "web-token": ["eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcDEF123_-x"],
-    "private-key": ["-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE KEY-----"],
+    "private-key": [
+        "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE KEY-----"
+    ],
     "named-secret": ["export FOO_API_KEY='p4ss w0rd!'", "SECRET_KEY=abcd1234efgh"],
     "authorization": ["authorization: Basic dXNlcjpwYXNzd29yZA=="],
     "environment": list(ENVIRONMENT.values())[:2],
@@ -89,7 +91,9 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert redactor().text(text) == text
 
 
-@pytest.mark.parametrize("run", ["A_", "://", "-----BEGIN PRIVATE KEY-----", "Bearer ", "eyJ.", "KEY=", "a:", "sk-"])
+@pytest.mark.parametrize(
+    "run", ["A_", "://", "-----BEGIN PRIVATE KEY-----", "Bearer ", "eyJ.", "KEY=", "a:", "sk-"]
+)
 def test_no_text_takes_long(run: str) -> None:
     """A megabyte of anything: the patterns are linear. The timeout is the assertion."""
     redactor().text(run * (1_000_000 // len(run)))
