@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from envgym.episode import Episode, Group
 from envgym.formats.contract import Card, Dropped
+from envgym.formats.losses import NO_EPISODES
 from envgym.formats.texts import clean
 from envgym.plain_text import visible
 
@@ -174,7 +175,7 @@ class Facts:
 
 
 def _dropped(dropped: tuple[Dropped, ...]) -> list[str]:
-    rows = [(one.field, one.times, one.why or one.example) for one in dropped]
+    rows = [(one.field, one.times, one.why or one.example) for one in dropped if one.field != NO_EPISODES]
     body = _table(("field", "times", "why, or an example"), rows) if rows else ["Nothing."]
     return ["## What is not in it", "", *body, ""]
 

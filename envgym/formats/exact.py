@@ -2,7 +2,7 @@
 
 A format's own fields say most of an episode; the patch from what they say to what is true is all that has to
 travel beside them. A patch remembers what it was made against: where somebody has edited the other tool's field
-since, the edit stands and the patch is silent.
+since, the edit stands and the patch is silent. Where nobody has, it must fit (`strict`).
 """
 
 import base64
@@ -27,7 +27,17 @@ from envgym.wire import (
     step_to_json,
 )
 
-__all__ = ["Told", "apply", "difference", "episode_to_json", "head_to_json", "tell", "told_episode", "turn_to_json"]
+__all__ = [
+    "Told",
+    "apply",
+    "check",
+    "difference",
+    "episode_to_json",
+    "head_to_json",
+    "tell",
+    "told_episode",
+    "turn_to_json",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +164,8 @@ def told_episode(head: dict[str, Any], root: dict[str, Any] | None, turns: list[
     )
 
 
-def _check(value: Any) -> int:
+def check(value: Any) -> int:
+    """A checksum of a JSON value."""
     return zlib.crc32(dumps(value))
 
 
@@ -169,22 +180,27 @@ def difference(said: Any, true: Any) -> dict[str, Any] | None:
         return {"i": found_at} if found_at else None
     if said is true or dumps(said) == dumps(true):
         return None
-    return {"=": true, "?": _check(said)}
+    return {"=": true, "?": check(said)}
 
 
-def apply(said: Any, patch: dict[str, Any] | None) -> Any:
+def apply(said: Any, patch: dict[str, Any] | None, *, strict: bool = False) -> Any:
     """`said` with a patch applied, but for the parts that are no longer what the patch was made against.
 
-    Raises KeyError, IndexError, TypeError or ValueError where the patch does not fit at all.
+    Raises KeyError, IndexError, TypeError or ValueError where the patch does not fit at all; with `strict` also
+    ValueError where any part is not what it was made against.
     """
     if patch is None:
         return said
     if "=" in patch:
-        return patch["="] if _check(said) == patch["?"] else said
+        if check(said) == patch["?"]:
+            return patch["="]
+        if strict:
+            raise ValueError(f"it reads {dumps(said)[:80].decode()}, which it did not when it was written")
+        return said
     if "k" in patch:
         if not isinstance(said, dict):
             raise TypeError(f"it is {type(said).__name__}, no longer an object")
-        return {key: apply(value, patch["k"].get(key)) for key, value in said.items()}
+        return {key: apply(value, patch["k"].get(key), strict=strict) for key, value in said.items()}
     if not isinstance(said, list | tuple):
         raise TypeError(f"it is {type(said).__name__}, no longer a list")
-    return [apply(value, patch["i"].get(str(k))) for k, value in enumerate(said)]
+    return [apply(value, patch["i"].get(str(k)), strict=strict) for k, value in enumerate(said)]

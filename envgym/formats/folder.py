@@ -20,6 +20,7 @@ from envgym.formats.contract import Exported, FormatError, Options, Where
 from envgym.formats.exact import Told, tell
 from envgym.formats.files import new_target
 from envgym.formats.folder_rows import SCHEMA, decode, encode
+from envgym.formats.losses import NO_EPISODES
 from envgym.formats.record_format import KEY, Tally, decoded
 from envgym.formats.records import Regroup, seal, unseal
 
@@ -41,14 +42,15 @@ class _Folder:
             (part / "data").mkdir()
             with ExitStack() as stack:
                 writers: dict[str, pq.ParquetWriter] = {}
-                for index, group in enumerate(groups):
+                for group in groups:
                     split = checked_split(options.split(group))
                     if split not in writers:
                         writers[split] = _writer(stack, part, split)
-                    rows, back = _rows(group, index, options, tally)
+                    rows, back = _rows(group, options, tally)
                     tally.losses.compare(group, back)
                     facts.count(group, split)
                     if rows:
+                        tally.held += 1
                         batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
                         writers[split].write_batch(batch, row_group_size=_ROWS)
                 if not writers:
@@ -62,14 +64,14 @@ class _Folder:
         """See `Format.read`; splits follow each other in the order of their names."""
         regroup = Regroup()
         for row, place in _stored(source):
-            text = row.pop(KEY, None)
+            text = row.pop(KEY, None)  # what is left is what the text was made against
             text = text if isinstance(text, str) and text else None
             said = decoded(partial(decode, row, _OURS if text else place, text is not None), place)
             if text is None:
                 yield from regroup.rest()
                 yield Group(said.task_id, (said,))
             else:
-                yield from regroup.add(*unseal(said, text, place), place)
+                yield from regroup.add(*unseal(said, text, place, row), place)
         yield from regroup.rest()
 
 
@@ -81,29 +83,30 @@ def _writer(stack: ExitStack, part: Path, split: str) -> Any:
     return stack.enter_context(pq.ParquetWriter(path, SCHEMA, compression="zstd"))
 
 
-def _rows(group: Group, index: int, options: Options, tally: Tally) -> tuple[list[dict[str, Any]], list[Episode]]:
+def _rows(group: Group, options: Options, tally: Tally) -> tuple[list[dict[str, Any]], list[Episode]]:
     """The rows of a group, and the episodes that will be read from them."""
     tally.count(group)
     if not group.episodes:
-        tally.losses.add("groups without episodes", f"task {group.task_id}")
+        tally.losses.add(NO_EPISODES, f"task {group.task_id}")
     rows, back, regroup = [], [], Regroup()
-    for told in tell(group, index):
+    for told in tell(group, tally.held):
         row = encode(told, options)
         # what a reader will see: the types of the file, not those of Python
         seen = pa.RecordBatch.from_pylist([row], schema=SCHEMA).to_pylist()[0]
+        seen.pop(KEY)
         said = decode(seen, _OURS, options.extra)
         if options.extra:
-            row[KEY] = _sealed(told, said)
-            back += [e for g in regroup.add(*unseal(said, row[KEY], _OURS), _OURS) for e in g]
+            row[KEY] = _sealed(told, said, seen)
+            back += [e for g in regroup.add(*unseal(said, row[KEY], _OURS, seen), _OURS) for e in g]
         else:
             back.append(said)
         rows.append(row)
     return rows, [*back, *(episode for whole in regroup.rest() for episode in whole)]
 
 
-def _sealed(told: Told, said: Episode) -> str:
+def _sealed(told: Told, said: Episode, row: dict[str, Any]) -> str:
     try:
-        return seal(told, said)
+        return seal(told, said, row)
     except TypeError as error:
         raise TypeError(f"episode {told.episode.id} cannot be written as datasets: {error}") from error
 

@@ -14,7 +14,10 @@ from envgym.messages import ImagePart, Message
 from envgym.plain_text import visible
 from envgym.wire import dumps
 
-__all__ = ["Losses", "images_of"]
+__all__ = ["NO_EPISODES", "Losses", "images_of"]
+
+NO_EPISODES = "groups without episodes"
+"""What is dropped of a group in which nothing was played."""
 
 _EXAMPLE = 80
 _OPEN = {"info", "channels", "cost", "arguments"}

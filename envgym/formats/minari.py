@@ -22,6 +22,7 @@ from envgym.episode import Episode, Group, Turn
 from envgym.formats.contract import Exported, FormatError, Options, Where
 from envgym.formats.exact import Told, tell
 from envgym.formats.files import new_target
+from envgym.formats.losses import NO_EPISODES
 from envgym.formats.paths import foreign_episode, foreign_info
 from envgym.formats.record_format import KEY, Tally, decoded
 from envgym.formats.records import Regroup, seal, unseal
@@ -63,11 +64,12 @@ class _Minari:
             storage.update_metadata(
                 {"dataset_id": _dataset_id(card.name), "minari_version": minari_version, **told_by}
             )
-            for index, group in enumerate(groups):
+            for group in groups:
                 tally.count(group)
-                buffers, back = _buffers(group, index, options, tally)
+                buffers, back = _buffers(group, options, tally)
                 tally.losses.compare(group, back)
                 if buffers:
+                    tally.held += 1
                     storage.update_episodes(buffers)
         return tally.exported(self.name, target, 2)
 
@@ -90,7 +92,7 @@ class _Minari:
                 yield from regroup.rest()
                 yield Group(said.task_id, (said,))
             else:
-                yield from regroup.add(*unseal(said, text, place), place)
+                yield from regroup.add(*unseal(said, text, place, _plain(_main(raw))), place)
         yield from regroup.rest()
 
 
@@ -111,19 +113,19 @@ def _stored(storage: Any, index: int, where: Where) -> dict[str, Any]:
         raise FormatError(where, f"Minari cannot read it: {type(error).__name__}: {error}") from error
 
 
-def _buffers(group: Group, index: int, options: Options, tally: Tally) -> tuple[list[Any], list[Episode]]:
+def _buffers(group: Group, options: Options, tally: Tally) -> tuple[list[Any], list[Episode]]:
     """What Minari stores of a group, and what will be read from that."""
     kept = _with_steps(group, tally)
     regroup, buffers = Regroup(), []
     back: list[Episode] = []
-    for told in tell(kept, index) if kept is not None else []:
+    for told in tell(kept, tally.held) if kept is not None else []:
         raw = _encode(told)
         where = Where(Path("ours"))
         said = _decode(raw, where, options.extra)
         if options.extra:
-            text = seal(told, said)
+            text = seal(told, said, _plain(_main(raw)))
             raw["infos"] = {KEY: [text, *[""] * len(raw["actions"])]}
-            for whole in regroup.add(*unseal(said, text, where), where):
+            for whole in regroup.add(*unseal(said, text, where, _plain(_main(raw))), where):
                 back += whole.episodes
         else:
             back.append(said)
@@ -137,7 +139,7 @@ def _with_steps(group: Group, tally: Tally) -> Group | None:
     """A group without the episodes that Minari has no file for; forks of those begin by themselves."""
     paths = {episode.id: len(group.path(episode)) for episode in group}
     if not group.episodes:
-        tally.losses.add("groups without episodes", f"task {group.task_id}")
+        tally.losses.add(NO_EPISODES, f"task {group.task_id}")
     kept = []
     for episode in group:
         if not paths[episode.id]:
@@ -164,6 +166,11 @@ def _encode(told: Told) -> dict[str, Any]:
         "infos": None,
         "metadata": {"seed": told.episode.seed} if 0 <= told.episode.seed < 2**63 else {},
     }
+
+
+def _main(raw: dict[str, Any]) -> dict[str, Any]:
+    """What Minari stores of an episode besides its infos."""
+    return {key: list(raw[key]) for key in ("observations", "actions", "rewards", "terminations", "truncations")}
 
 
 def _extra(raw: dict[str, Any]) -> str | None:

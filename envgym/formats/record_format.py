@@ -24,7 +24,7 @@ from envgym.formats.files import (
     write_folder,
     write_lines,
 )
-from envgym.formats.losses import Losses
+from envgym.formats.losses import NO_EPISODES, Losses
 from envgym.formats.records import Regroup, reason, seal, unseal
 from envgym.wire import dumps
 
@@ -48,6 +48,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.groups = self.episodes = self.turns = 0
+        self.held = 0  # groups of which anything could be written: their number is theirs in the files
         self.losses = Losses()
 
     def count(self, group: Group) -> None:
@@ -105,12 +106,13 @@ class RecordFormat:
         return tally.exported(self.name, target, files)
 
     def _records(self, groups: Iterable[Group], options: Options, tally: Tally) -> Iterator[tuple[str, Record]]:
-        for index, group in enumerate(groups):
+        for group in groups:
             tally.count(group)
             if not group.episodes:
-                tally.losses.add("groups without episodes", f"task {group.task_id}")
+                tally.losses.add(NO_EPISODES, f"task {group.task_id}")
                 continue
-            written = [self.record(told, options) for told in tell(group, index)]
+            written = [self.record(told, options) for told in tell(group, tally.held)]
+            tally.held += 1
             # what a reader will see, from the very text that it will read
             texts = [json.loads(dumps(record)) for record in written]
             back = self._groups((text, Where(Path(self.name))) for text in texts)
@@ -122,8 +124,9 @@ class RecordFormat:
         try:
             record = self.encode(told, options)
             if options.extra:
-                said = self.decode(json.loads(dumps(record)), _OURS, True)[0]
-                self._room(record)[KEY] = seal(told, said)
+                room = self._room(record)
+                seen, _ = next(self.spread(json.loads(dumps(record)), _OURS))
+                room[KEY] = seal(told, self.decode(seen, _OURS, True)[0], seen)
             return record
         except TypeError as error:
             raise TypeError(f"episode {told.episode.id} cannot be written as {self.name}: {error}") from error
@@ -163,5 +166,5 @@ class RecordFormat:
                     yield from regroup.rest()
                     yield decoded(partial(Group, said[0].task_id, tuple(said)), where)
                 else:
-                    yield from regroup.add(*unseal(said[0], text, where), where)
+                    yield from regroup.add(*unseal(said[0], text, where, record), where)
         yield from regroup.rest()

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from envgym.episode import Episode, Group
 from envgym.formats.contract import FormatError, Where
-from envgym.formats.exact import Told, apply, difference, head_to_json, told_episode, turn_to_json
+from envgym.formats.exact import Told, apply, check, difference, head_to_json, told_episode, turn_to_json
 from envgym.wire import dumps, step_to_json
 
 __all__ = ["SCHEMA", "Regroup", "Unsealed", "reason", "seal", "unseal"]
@@ -38,8 +38,8 @@ def reason(error: Exception) -> str:
     return " ".join(str(error).split())[:400]
 
 
-def seal(told: Told, said: Episode) -> str:
-    """The text that makes `told` of `said`, the episode that the record's own fields tell (its whole path)."""
+def seal(told: Told, said: Episode, record: Any) -> str:
+    """The text that makes `told` of `said`, the episode (its whole path) that `record`'s own fields tell."""
     turns = [turn_to_json(turn) for turn in told.turns[told.shared :]]
     if len(said.turns) == len(told.turns):
         own = [turn_to_json(turn) for turn in said.turns[told.shared :]]
@@ -48,6 +48,7 @@ def seal(told: Told, said: Episode) -> str:
         turns_patch = {"=": turns, "said": len(said.turns)}
     rest: dict[str, Any] = {
         "schema": SCHEMA,
+        "record": check(record),
         "place": list(told.place),
         "path": len(told.turns),
         "shared": told.shared,
@@ -59,8 +60,11 @@ def seal(told: Told, said: Episode) -> str:
     return dumps(rest).decode()
 
 
-def unseal(said: Episode, text: str, where: Where) -> Unsealed:
-    """The episode that `seal` told. Raises FormatError where the text is damaged or no longer fits its record."""
+def unseal(said: Episode, text: str, where: Where, record: Any) -> Unsealed:
+    """The episode that `seal` told. What somebody edited in the record since is read as it is now.
+
+    Raises FormatError where the text is damaged, or no longer fits the record.
+    """
     try:
         rest = json.loads(text)
         schema = rest.get("schema") if isinstance(rest, dict) else None
@@ -69,9 +73,10 @@ def unseal(said: Episode, text: str, where: Where) -> Unsealed:
     if schema != SCHEMA:
         raise FormatError(where, f"its key 'envgym' has schema {schema!r}; this version of envgym reads {SCHEMA}")
     try:
-        head = apply(head_to_json(said), rest["head"])
-        turns = _own_turns(said, rest)
-        root = apply(step_to_json(said.root), rest["root"]) if "root" in rest else None
+        strict = check(record) == rest["record"]
+        head = apply(head_to_json(said), rest["head"], strict=strict)
+        turns = _own_turns(said, rest, strict)
+        root = apply(step_to_json(said.root), rest["root"], strict=strict) if "root" in rest else None
         g, k, n = rest["place"]
         return told_episode(head, root, turns), (int(g), int(k), int(n))
     except _MISTAKES as error:
@@ -82,14 +87,15 @@ def unseal(said: Episode, text: str, where: Where) -> Unsealed:
         ) from error
 
 
-def _own_turns(said: Episode, rest: dict[str, Any]) -> list[dict[str, Any]]:
+def _own_turns(said: Episode, rest: dict[str, Any], strict: bool) -> list[dict[str, Any]]:
     patch = rest["turns"]
     expected = patch["said"] if isinstance(patch, dict) and "=" in patch else rest["path"]
     if len(said.turns) != expected:
         raise ValueError(f"it tells {len(said.turns)} turns, but was written with {expected}")
     if isinstance(patch, dict) and "=" in patch:
         return list(patch["="])
-    own: list[dict[str, Any]] = apply([turn_to_json(turn) for turn in said.turns[rest["shared"] :]], patch)
+    told = [turn_to_json(turn) for turn in said.turns[rest["shared"] :]]
+    own: list[dict[str, Any]] = apply(told, patch, strict=strict)
     return own
 
 

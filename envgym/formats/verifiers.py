@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from envgym.env import THE_AGENT, StopReason
-from envgym.episode import Episode, Turn
+from envgym.episode import Turn
 from envgym.formats.contract import Options, Where
 from envgym.formats.exact import Told
 from envgym.formats.openai_messages import arguments_text, content_to, tools_of
@@ -124,12 +124,6 @@ def _spread(record: dict[str, Any], where: Where) -> Iterator[tuple[dict[str, An
         yield {"info": trace.get("info"), "trace": trace, "task": record.get("task"), "group": group}, place
 
 
-def _decode(record: dict[str, Any], where: Where, ours: bool) -> list[Episode]:
-    if "trace" not in record:  # one of ours that has not been spread yet
-        record = next(_spread(record, where))[0]
-    return decode(record, where, ours)
-
-
 VERIFIERS = RecordFormat(
-    name="verifiers", encode=_encode, decode=_decode, home=("traces", 0, "info", "envgym"), spread=_spread
+    name="verifiers", encode=_encode, decode=decode, home=("traces", 0, "info", "envgym"), spread=_spread
 )

@@ -34,6 +34,12 @@ def sample_groups() -> list[Group]:
     return [_plain(), _tree(), _strange(), _broken()]
 
 
+def _nothing() -> list[Group]:
+    """An episode that ended before it began, alone, and a group of none."""
+    nothing = Episode("nothing", "task-nothing", Step(), (), 1, StopReason.GAVE_UP)
+    return [Group("task-nothing", (nothing,)), Group("task-none", ())]
+
+
 def _say(text: str, *calls: ToolCall) -> Message:
     return Message(role="assistant", content=text, tool_calls=calls)
 
@@ -160,7 +166,7 @@ def check_format(form: Format, *, groups: Sequence[Group] | None = None, options
 
     groups: what to try it with, by default `sample_groups`; forks and their parents are in one group.
     """
-    tried = list(groups if groups is not None else sample_groups())
+    tried = list(groups) if groups is not None else [*_nothing(), *sample_groups()]
     options = options or Options()
     assert isinstance(form, Format), f"a format has name, write and read; it is {form!r}"
     with tempfile.TemporaryDirectory() as scratch:
@@ -223,7 +229,7 @@ def _check_targets(form: Format, groups: list[Group], place: Path, options: Opti
     assert taken.read_bytes() == b"mine", "a target that exists stays as it was"
 
     def failing() -> Iterator[Group]:
-        yield groups[0]
+        yield groups[-1]
         raise KeyError("the source broke")
 
     before = set(place.iterdir())

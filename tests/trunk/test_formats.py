@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,8 @@ def test_a_patch_is_silent_where_what_was_said_was_edited_since() -> None:
     patch = difference({"text": "a?", "reward": 0.0}, {"text": "a\ud800", "reward": None})
     assert apply({"text": "a?", "reward": 0.0}, patch) == {"text": "a\ud800", "reward": None}
     assert apply({"text": "better", "reward": 0.0}, patch) == {"text": "better", "reward": None}
+    with pytest.raises(ValueError, match="which it did not when it was written"):
+        apply({"text": "better", "reward": 0.0}, patch, strict=True)
 
 
 def test_an_edit_in_the_other_tools_field_is_read(tmp_path: Path) -> None:
@@ -250,6 +253,17 @@ def test_an_edit_in_the_other_tools_field_is_read(tmp_path: Path) -> None:
     turn = group.episodes[0].turns[0]
     assert turn.messages[0].content == "I look."
     assert turn.sampled_ids.tolist() == [4, 5]
+
+
+def test_a_record_that_is_read_otherwise_than_when_it_was_written_is_refused(tmp_path: Path) -> None:
+    """Nobody edited it, so it must give what was written; a reader that has changed since is found out."""
+    path = tmp_path / "a.jsonl"
+    export(sample_groups()[:1], path, "chat")
+    changed = replace(
+        format_named("chat"), decode=lambda *given: [replace(format_named("chat").decode(*given)[0], seed=3)]
+    )
+    with pytest.raises(FormatError, match=r"line 1: its key 'envgym' does not fit .* did not when it was written"):
+        list(changed.read(path))
 
 
 def test_a_record_whose_turns_were_cut_is_refused_with_what_to_do(tmp_path: Path) -> None:

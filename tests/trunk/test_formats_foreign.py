@@ -497,3 +497,14 @@ def test_a_split_that_datasets_cannot_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"split is 'a/b'; it must be letters"):
         export(sample_groups(), tmp_path / "d", "datasets", options=Options(split=lambda group: "a/b"))
     assert not (tmp_path / "d").exists()
+
+
+def test_a_format_whose_package_is_missing_names_the_extra() -> None:
+    program = (
+        "import sys; sys.modules['minari'] = None\n"
+        "from envgym.formats import format_named\n"
+        "try:\n    format_named('minari')\n"
+        "except ImportError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "pip install 'envgym[data]'" in done.stdout
