@@ -55,7 +55,8 @@ class Losses:
     def _episode(self, before: Episode, after: Episode) -> None:
         if before.parent is not None and after.parent is None:  # it came back with its whole history as its own
             after = _own(after, before)
-            self.add("turns[] (shared)", f"episode {before.id}", why="each path holds its shared turns itself")
+            if before.parent.turn:
+                self.add("turns[] (shared)", f"episode {before.id}", why="each path holds its shared turns itself")
         for field, value in _differences(episode_to_json(before), episode_to_json(after), ""):
             shown = value if isinstance(value, str) else dumps(value).decode()
             self.add(field, f"episode {before.id[:40]}: {shown[: 2 * _EXAMPLE]}")
