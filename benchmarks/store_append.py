@@ -38,6 +38,7 @@ class World:
     """Says the same, and stops."""
 
     tools = ()
+    waits = False
 
     def __init__(self) -> None:
         self.task, self._left = TASK, 0
@@ -48,9 +49,17 @@ class World:
 
     async def step(self, action: Action) -> Step:
         self._left -= 1
+        if self.waits:
+            await asyncio.sleep(0)
         return STEP if self._left else LAST
 
     async def close(self) -> None: ...
+
+
+class Waiting(World):
+    """Takes a turn of the loop to answer: what it is asked is recorded before."""
+
+    waits = True
 
 
 class Speaker:
@@ -71,11 +80,11 @@ class Speaker:
     async def close(self) -> None: ...
 
 
-def jobs(count: int) -> Iterator[Job]:
+def jobs(count: int, world: type[World]) -> Iterator[Job]:
     rollout = Rollout(Limits(turns=TURNS + 1))
 
     async def make() -> Env:
-        return as_env(World(), World)
+        return as_env(world(), world)
 
     def agent(_env: Env) -> Agent:
         return Speaker()
@@ -83,10 +92,10 @@ def jobs(count: int) -> Iterator[Job]:
     return (Job(make, agent, "t", number, f"e{number}", rollout) for number in range(count))
 
 
-async def played(count: int, memory: StoreWriter | None) -> float:
+async def played(count: int, memory: StoreWriter | None, world: type[World] = World) -> float:
     """Seconds per turn."""
     began = time.perf_counter()
-    async for _episode in stream(jobs(count), concurrency=16, memory=memory):
+    async for _episode in stream(jobs(count, world), concurrency=16, memory=memory):
         pass
     return (time.perf_counter() - began) / (count * TURNS)
 
@@ -105,24 +114,25 @@ def floor(path: Path, count: int) -> float:
 def main() -> None:
     given = options(__doc__)
     rounds, count = (2, 50) if given.quick else (9, 500)
-    plain, recorded, log_only, writes = [], [], [], []
+    times: dict[str, list[float]] = {}
     with scratch_folder() as scratch:
         asyncio.run(played(20, None))
         for number in range(rounds):
-            plain.append(asyncio.run(played(count, None)))
-            with StoreWriter(scratch / f"log{number}", log_bytes=1 << 40) as memory:
-                log_only.append(asyncio.run(played(count, memory)))
-            with StoreWriter(scratch / f"whole{number}", log_bytes=8 << 20) as memory:  # 6 shards on the way
-                recorded.append(asyncio.run(played(count, memory)))
-            writes.append(floor(scratch / f"floor{number}", count * TURNS))
-    base, floor_us = statistics.median(plain), statistics.median(writes) * 1e6
-    log_us, whole_us = ((statistics.median(times) - base) * 1e6 for times in (log_only, recorded))
-    rows = [
-        Row("recording of a turn, log", log_us, 1000, "a turn at 1,000/s", "us", 0.01),
-        Row("recording of a turn, log and shards", whole_us, 1000, "a turn at 1,000/s", "us"),
-        Row("recording of a turn, log", log_us, floor_us, "floor: write(2)", "us"),
-        Row("a turn that is not recorded", base * 1e6, floor_us, "floor: write(2)", "us"),
-    ]
+            for world in (World, Waiting):
+                times.setdefault(f"{world.__name__}", []).append(asyncio.run(played(count, None, world)))
+                for kind, size in (("log", 1 << 40), ("shards", 8 << 20)):  # six shards on the way
+                    with StoreWriter(scratch / f"{world.__name__}{kind}{number}", log_bytes=size) as memory:
+                        took = asyncio.run(played(count, memory, world))
+                    times.setdefault(f"{world.__name__} {kind}", []).append(took)
+            times.setdefault("floor", []).append(floor(scratch / f"floor{number}", count * TURNS))
+    us = {name: statistics.median(values) * 1e6 for name, values in times.items()}
+    rows = []
+    for world, what in (("World", "a world that answers at once"), ("Waiting", "a world that waits")):
+        for kind, bar in (("log", 0.01), ("shards", None)):
+            cost = us[f"{world} {kind}"] - us[world]
+            name = f"recording, {what}{'' if kind == 'log' else ', with shards'}"
+            rows.append(Row(name, cost, 1000, "a turn at 1,000/s", "us", bar))
+        rows.append(Row(f"a turn that is not recorded, {what}", us[world], us["floor"], "floor: write(2)", "us"))
     finish("store_append", rows, given, turns=count * TURNS)
 
 

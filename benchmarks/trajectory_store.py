@@ -32,7 +32,6 @@ from envgym.policy import VersionRun
 from envgym.store import StoreReader, StoreWriter
 
 TURNS, PROMPT, SAMPLED, BATCH = 20, 300, 200, 64
-PEER_EPISODES = 1_000  # peers' rates do not depend on how many there are; ours are measured with all
 SECONDS = 2.0
 
 
@@ -374,10 +373,10 @@ def ours(found: list[Episode], laps: int, scratch: Path) -> dict[str, float]:
 def main() -> None:
     given = options(__doc__)
     count = 120 if given.quick else 10_000
-    laps = 2 if given.quick else 8  # of the same episodes, for a store of about 10 GB
+    laps = 2 if given.quick else 10  # of the same episodes, for a store of about 10 GB
     found = [episode(number) for number in range(count)]
     with scratch_folder() as scratch:
-        peers, left_out = of_peers(found[:PEER_EPISODES], scratch)
+        peers, left_out = of_peers(found, scratch)
         (scratch / "floor").mkdir()
         floor = 1e3 / floor_of_minibatches(found, scratch / "floor")
         shutil.rmtree(scratch / "floor")

@@ -9,14 +9,13 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from envgym.clean_up import close_both, end_all, release_all, snapshots_of
 from envgym.deadlines import deadline
-from envgym.env import THE_AGENT, Env, Snapshot, Step
+from envgym.env import THE_AGENT, Env, Snapshot
 from envgym.episode import Episode, Unfinished
 from envgym.errors import Boundary, EnvgymError, Failure, ReplayDiverged, boundary
-from envgym.limits import Limits
 from envgym.policy import Agent
 from envgym.regain import regain
 from envgym.rollout import Origin, Recorder, Rollout, play, unplayed
@@ -100,7 +99,13 @@ async def _attempt(job: Job, *, last: bool, found: Unfinished | None = None) -> 
         except EnvgymError as error:
             return unplayed(job.task_id, origin, job.rollout, Failure.of(error, where="make", turn=0), started)
         if found is not None:
-            origin = replace(origin, step=await _regained(env, agent, found, limits))
+            try:
+                origin = replace(origin, step=await regain(env, agent, found, limits))
+            except ReplayDiverged:
+                raise
+            except EnvgymError as error:  # it may go on another time
+                failure = Failure.of(error, where="regain", turn=len(found.turns))
+                return replace(unplayed(job.task_id, origin, job.rollout, failure, started), **_known(found))
         episode = await play(env, {job.actor: agent}, origin=origin, rollout=job.rollout, found=found)
         if episode.failure is not None and not last:
             await release_all(env, snapshots_of(episode.turns), limits)
@@ -109,14 +114,8 @@ async def _attempt(job: Job, *, last: bool, found: Unfinished | None = None) -> 
         await close_both(env, agent, limits.close_s)
 
 
-async def _regained(env: Env, agent: Agent, found: Unfinished, limits: Limits) -> Step:
-    """See `regain`. Whatever goes wrong there says that the episode cannot go on from what was recorded."""
-    try:
-        return await regain(env, agent, found, limits)
-    except ReplayDiverged:
-        raise
-    except EnvgymError as error:
-        raise ReplayDiverged(f"episode {found.began.id} cannot go on where it stood: {error}") from error
+def _known(found: Unfinished) -> dict[str, Any]:
+    return {"root": found.began.root, "turns": tuple(found.turns)}
 
 
 async def _as_coroutine(awaitable: Awaitable[T]) -> T:
@@ -171,7 +170,7 @@ async def _run_with_retries(job: Job, retries: int) -> Episode:
 
 
 async def _remembered(job: Job, retries: int, memory: Memory | None) -> Episode:
-    """Play a job, or go on with it, or take it as it ended."""
+    """Play a job, or go on with it, or take it as it ended. A further try goes on where the last one stood."""
     if memory is None:
         return await _run_with_retries(job, retries)
     if job.episode_id in memory:
@@ -179,17 +178,17 @@ async def _remembered(job: Job, retries: int, memory: Memory | None) -> Episode:
         _check_same(job, episode.task_id, episode.seed)
         return episode
     job = replace(job, rollout=replace(job.rollout, record=memory))
-    played: Episode | None = None
-    if (found := memory.unfinished.get(job.episode_id)) is not None:
-        _check_same(job, found.began.task_id, found.began.seed)
+    for left in range(retries, -1, -1):
+        if (found := memory.unfinished.get(job.episode_id)) is not None:
+            _check_same(job, found.began.task_id, found.began.seed)
         try:
-            played = await _attempt(job, last=retries < 1, found=found)
+            played = await _attempt(job, last=left == 0, found=found)
         except ReplayDiverged as error:
             _LOG.warning("%s; it begins again", " ".join(str(error).split()))
-    if played is None or (played.failure is not None and retries > 0):
-        played = await _run_with_retries(job, retries)
-    if played.failure is None:
-        memory.append(played)
+            played = await _attempt(job, last=left == 0)
+        if played.failure is None:
+            memory.append(played)
+            break
     return played
 
 

@@ -34,7 +34,7 @@ class Recorder(Protocol):
         ...
 
     def said(self, episode: str, index: int, turn: Turn) -> None:
-        """The actor of the next turn has spoken, and the world was not asked yet: the turn's step is empty."""
+        """The actor of the next turn has spoken, and the world takes time to answer: the turn's step is empty."""
         ...
 
     def turn(self, episode: str, index: int, turn: Turn) -> None:
@@ -99,22 +99,22 @@ class _Play:
                     if type(reply) is Waiting:
                         reply = await reply.within(limits.act_s, "act", Boundary.AGENT)
                 action, act_s = reply.action, perf_counter() - asked
-                if record is not None:
-                    said = Turn.of(actor, reply, _UNANSWERED, snapshot, (act_s, 0.0))
-                    record.said(self.episode_id, len(turns), said)
             else:
                 action = said.action
             self.where, asked = "step", perf_counter()
             with _STEPPING:
                 answer = begin(self.env.step(action))
                 if type(answer) is Waiting:
+                    if record is not None and said is None:  # what a world that takes its time is asked is kept
+                        said = Turn.of(actor, reply, _UNANSWERED, snapshot, (act_s, 0.0))
+                        record.said(self.episode_id, len(turns), said)
                     answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
                 step = answered(answer)
             step_s = perf_counter() - asked
             if said is None:
                 turn = Turn.of(actor, reply, step, snapshot, (act_s, step_s))
             else:
-                turn = replace(said, step=step, step_s=step_s)
+                turn = said.answered(step, step_s)
             turns.append(turn)
             self.unclaimed.clear()
             if limits.tokens is not None:

@@ -25,7 +25,7 @@ from envgym.wire import messages_from_json, snapshot_from_json, step_from_json
 
 __all__ = [
     "CODECS", "HEAD", "Answered", "Began", "Ended", "Graded", "Record", "Said", "Turned", "decode", "encode",
-    "parts_of", "regraded",
+    "regraded",
 ]  # fmt: skip
 
 HEAD = struct.Struct("<BI")
@@ -174,18 +174,13 @@ _PARTS: dict[type, Callable[[Any], tuple[dict[str, Any], tuple[bytes, ...]]]] = 
 
 def encode(record: Record) -> bytes:
     """A record's payload. Raises TypeError when `Step.info` or `Step.cost` holds what JSON cannot."""
-    return b"".join(parts_of(record))
-
-
-def parts_of(record: Record) -> tuple[bytes, ...]:
-    """The pieces of a payload, one after another."""
     head, arrays = _PARTS[type(record)](record)
     codec = _MSGPACK
     try:
         packed = _pack(head)
     except (UnicodeEncodeError, OverflowError):
         packed, codec = json.dumps(head, separators=(",", ":"), default=_plain).encode(), _JSON
-    return (HEAD.pack(codec, len(packed)), packed, *arrays)
+    return b"".join((HEAD.pack(codec, len(packed)), packed, *arrays))
 
 
 # -- reading -----------------------------------------------------------------------------------------------------

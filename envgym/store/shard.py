@@ -10,7 +10,6 @@ import json
 import mmap
 import os
 import shutil
-import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +20,7 @@ from typing import Any, Literal, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from xxhash import xxh3_64_intdigest
 
 from envgym.errors import StoreCorrupt
 from envgym.store.migrations import migrated
@@ -39,7 +39,7 @@ class Block:
 
     at: int
     bytes: int
-    crc32: int
+    xxh3: int
     rows: int
     group: int | None = None
 
@@ -64,13 +64,13 @@ class About:
     def dump(self) -> bytes:
         """As JSON with its own checksum."""
         content = asdict(self)
-        return json.dumps({"crc32": _checksum(content), "shard": content}).encode()
+        return json.dumps({"xxh3": _checksum(content), "shard": content}).encode()
 
     @classmethod
     def load(cls, text: bytes) -> "About":
         """What `dump` made. Raises ValueError, KeyError or TypeError for anything else."""
         raw = json.loads(text)
-        if _checksum(raw["shard"]) != raw["crc32"]:
+        if _checksum(raw["shard"]) != raw["xxh3"]:
             raise ValueError("its checksum does not match")
         given = dict(raw["shard"])
         tables = {name: tuple(Block(**block) for block in blocks) for name, blocks in given.pop("tables").items()}
@@ -79,7 +79,7 @@ class About:
 
 
 def _checksum(content: Any) -> int:
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+    return xxh3_64_intdigest(json.dumps(content, sort_keys=True).encode())
 
 
 # -- writing -----------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class ShardWriter:
         self._written()
         tables = {name: table.finish() for name, table in self._tables.items()}
         schemas = {name: b64encode(table.schema.serialize()).decode() for name, table in self._tables.items()}
-        footers = {path.stem: zlib.crc32(path.read_bytes()) for path in self._making.glob("*.footer")}
+        footers = {path.stem: xxh3_64_intdigest(path.read_bytes()) for path in self._making.glob("*.footer")}
         about = About(self.kind, SCHEMA_VERSION, tables, schemas, footers, tuple(logs), tuple(replaces)).dump()
         for name in (_ABOUT, _COPY):
             (self._making / name).write_bytes(about)
@@ -198,7 +198,7 @@ class _TableWriter:
 
     def _summed(self, block: Block) -> Block:
         with _mapped(self.path) as view:
-            return replace(block, crc32=zlib.crc32(view[block.at : block.at + block.bytes]))
+            return replace(block, xxh3=xxh3_64_intdigest(view[block.at : block.at + block.bytes]))
 
     def finish(self) -> tuple[Block, ...]:
         """The blocks, with their checksums."""
@@ -300,8 +300,8 @@ class Shard:
         if (table, number) not in self._sound:
             if len(data) < block.bytes:
                 raise ValueError(f"cut off: {len(data)} of {block.bytes} bytes are there")
-            if (found := zlib.crc32(data)) != block.crc32:
-                raise ValueError(f"checksum {found:08x} is not the {block.crc32:08x} of what was written")
+            if (found := xxh3_64_intdigest(data)) != block.xxh3:
+                raise ValueError(f"checksum {found:016x} is not the {block.xxh3:016x} of what was written")
             self._sound.add((table, number))
         return data
 
@@ -322,7 +322,7 @@ class Shard:
             return pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema)
         if table not in self._parquet:
             footer = self.path(table).with_suffix(".footer").read_bytes()
-            if zlib.crc32(footer) != self.about.footers[table]:
+            if xxh3_64_intdigest(footer) != self.about.footers[table]:
                 raise ValueError("the copy of its footer is not what was written")
             metadata = pq.read_metadata(pa.BufferReader(footer))
             self._parquet[table] = pq.ParquetFile(self.path(table), metadata=metadata, memory_map=True)
