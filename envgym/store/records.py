@@ -3,7 +3,7 @@
 A payload is ``codec (1 byte), head length (4 bytes), head, arrays``: the head is msgpack, or ASCII JSON where
 msgpack cannot hold it (a lone surrogate, an integer of over 64 bits); token ids and log-probabilities follow
 as little-endian int32 and float32. What is decoded equals what was encoded bit for bit. Framing, checksums and
-files are the log's matter.
+files are the log's matter. Records are not frozen, which would cost every turn a microsecond; nobody changes one.
 """
 
 import json
@@ -33,7 +33,7 @@ _UNANSWERED = Step()
 CODECS = _MSGPACK, _JSON = 1, 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Said:
     """An actor has spoken, and the world has not answered yet: the turn's `step` is empty."""
 
@@ -42,7 +42,7 @@ class Said:
     turn: Turn
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answered:
     """The world's answer to what was last said: that turn is complete."""
 
@@ -52,7 +52,7 @@ class Answered:
     step_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Turned:
     """A whole turn, where nobody was told in between. index: its number among the episode's own turns."""
 
@@ -61,7 +61,7 @@ class Turned:
     turn: Turn
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ended:
     """An episode ended; its turns all came before. turns: how many it has."""
 
@@ -88,7 +88,7 @@ class Ended:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Graded:
     """A grade was given to an episode after its end."""
 

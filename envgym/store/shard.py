@@ -6,6 +6,7 @@ a block is only decoded when its bytes are what was written, so that damage name
 A shard appears whole, by a rename, or not at all.
 """
 
+import contextlib
 import json
 import mmap
 import os
@@ -31,6 +32,7 @@ __all__ = ["Block", "Kind", "Shard", "ShardWriter"]
 Kind = Literal["hot", "cold"]
 _ENDING = {"hot": "arrow", "cold": "parquet"}
 _ABOUT, _COPY = "shard.json", "shard.copy.json"
+_MADV_POPULATE_READ = 22  # since Linux 5.14
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +236,18 @@ def _mapped(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
+def _advise(view: memoryview, block: Block, what: int) -> None:
+    if isinstance(view.obj, mmap.mmap):
+        first = block.at - block.at % mmap.PAGESIZE
+        view.obj.madvise(what, first, block.at + block.bytes - first)
+
+
+def _fetch(view: memoryview, block: Block) -> None:
+    """Map all pages of a block at once: one by one costs as much as reading them."""
+    with contextlib.suppress(OSError):  # before Linux 5.14
+        _advise(view, block, _MADV_POPULATE_READ)
+
+
 @dataclass(slots=True)
 class Shard:
     """A shard to be read. Raises StoreCorrupt when neither `shard.json` nor its copy can be."""
@@ -300,6 +314,7 @@ class Shard:
         if (table, number) not in self._sound:
             if len(data) < block.bytes:
                 raise ValueError(f"cut off: {len(data)} of {block.bytes} bytes are there")
+            _fetch(view, block)
             if (found := xxh3_64_intdigest(data)) != block.xxh3:
                 raise ValueError(f"checksum {found:016x} is not the {block.xxh3:016x} of what was written")
             self._sound.add((table, number))
@@ -307,10 +322,8 @@ class Shard:
 
     def forget(self, table: str, number: int) -> None:
         """Let the pages of a block go; who still has views of it reads them from the file again."""
-        view, block = self._views.get(table), self.blocks(table)[number]
-        if view is not None and isinstance(view.obj, mmap.mmap):
-            first = block.at - block.at % mmap.PAGESIZE
-            view.obj.madvise(mmap.MADV_DONTNEED, first, block.at + block.bytes - first)
+        if (view := self._views.get(table)) is not None:
+            _advise(view, self.blocks(table)[number], mmap.MADV_DONTNEED)
 
     def _hot(self, table: str, data: memoryview) -> pa.RecordBatch:
         message = pa.ipc.read_message(pa.py_buffer(data))
