@@ -387,7 +387,7 @@ def main() -> None:
     fastest = max(peers, key=lambda name: peers[name][1])
     streaming = f"memory of a streaming pass over {mine['GB']:.1f} GB"
     # bars are bounds from above: of time per byte or batch, of size, of memory; few episodes show what a shard
-    costs # at all, not what a byte of it does
+    # costs at all, not what a byte of it does
     rows = [
         Row("hot shards, time to write 1 MB", mine["hot ms"], line_ms, by, "ms", None if given.quick else 1 / 3),
         Row("log, then hot shards, 1 MB", mine["live ms"], line_ms, by, "ms"),
