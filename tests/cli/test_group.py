@@ -22,7 +22,7 @@ def test_help_lists_every_command_with_a_summary(envgym):
     ran = envgym("--help")
     assert ran.code == 0
     listed = {line.split()[0]: line for line in ran.out.partition("Commands:")[2].splitlines() if line.strip()}
-    assert set(listed) >= set(names("commands")) >= {"list", "doctor", "new", "check", "rollout", "show", "reap"}
+    assert set(listed) >= set(names("commands")) >= {"list", "doctor", "new", "check", "collect", "show", "reap"}
     assert all(len(line.split()) > 3 for line in listed.values()), listed
 
 
@@ -48,16 +48,16 @@ def test_a_misspelt_command_gets_the_nearest_one(envgym):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("rollout", "gues"), "did you mean 'guess'?"),
-        (("rollout", "guess", "--agent", "randm"), "did you mean 'random'?"),
+        (("collect", "gues"), "did you mean 'guess'?"),
+        (("collect", "guess", "--agent", "randm"), "did you mean 'random'?"),
         (("check", "namespce"), "did you mean 'namespace'?"),
         (("list", "--jsn"), "--json"),
-        (("rollout", "guess", "-n", "0"), "greater than or equal to 1"),
-        (("rollout", "guess", "--env-option", "x"), "--env-option 'x' is not of the form name=value"),
-        (("rollout", "guess", "--task-option", "coun=3"), "--task-option.coun = 3: there is no such option"),
-        (("rollout", "guess", "--env-option", "foo=1"), "--env-option.foo = 1: there is no such option; known: "),
-        (("rollout", "guess", "--agent", "lm"), "--agent-option: it needs the option 'model', which is not given"),
-        (("rollout", "guess", "--split", "tst"), "its splits: heldout, train"),
+        (("collect", "guess", "-n", "0"), "greater than or equal to 1"),
+        (("collect", "guess", "--env-option", "x"), "--env-option 'x' is not of the form name=value"),
+        (("collect", "guess", "--task-option", "coun=3"), "--task-option.coun = 3: there is no such option"),
+        (("collect", "guess", "--env-option", "foo=1"), "--env-option.foo = 1: there is no such option; known: "),
+        (("collect", "guess", "--agent", "lm"), "--agent-option: it needs the option 'model', which is not given"),
+        (("collect", "guess", "--split", "tst"), "its splits: heldout, train"),
         (("show", "no-such-file"), "no-such-file"),
         (("new", "Bad_Name"), "kebab-case"),
         (("reap", "--backend", "namespac"), "did you mean 'namespace'?"),

@@ -33,7 +33,7 @@ from envgym.sandbox import SandboxBackend
 from envgym.store import StoreReader, StoreWriter, is_store
 from envgym.task import Task, TaskSet
 
-__all__ = ["Plan", "Tally", "check_store", "rollout_command", "run_plan"]
+__all__ = ["Plan", "Tally", "check_store", "collect_command", "run_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ async def run_plan(plan: Plan, memory: StoreWriter | None = None) -> AsyncIterat
             yield episode
 
 
-def rollout_command(  # noqa: PLR0913  # one parameter per option
+def collect_command(  # noqa: PLR0913  # one parameter per option
     env: Annotated[str, typer.Argument(help="A registered environment; see `envgym list`.")],
     agent: Annotated[str, typer.Option(help="A registered agent.")] = "random",
     episodes: Annotated[int, typer.Option("-n", "--episodes", min=1, help="How many episodes.")] = 16,
