@@ -40,9 +40,9 @@ def test_help_imports_nothing_heavy_and_no_leaf():
 
 
 def test_a_misspelt_command_gets_the_nearest_one(envgym):
-    ran = envgym("rolout")
+    ran = envgym("colect")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "envgym: unknown command 'rolout'; did you mean 'rollout'?\n"
+    assert ran.err == "envgym: unknown command 'colect'; did you mean 'collect'?\n"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def _envgym(arguments: str) -> list[str]:
     return ["/bin/sh", "-c", f'exec "{sys.executable}" -c "import envgym.cli; envgym.cli.main()" {arguments}']
 
 
-@pytest.mark.parametrize("arguments", ["rollout guess --agent random -n 2 --json", "list", "list --json"])
+@pytest.mark.parametrize("arguments", ["collect guess --agent random -n 2 --json", "list", "list --json"])
 def test_a_closed_standard_output_is_one_line(arguments):
     done = subprocess.run(_envgym(f"{arguments} >&-"), stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 1
@@ -142,9 +142,9 @@ def test_a_closed_standard_output_is_one_line(arguments):
 
 
 @pytest.mark.slow
-def test_an_interrupted_rollout_says_what_is_kept_and_how_to_go_on(tmp_path):
+def test_an_interrupted_collection_says_what_is_kept_and_how_to_go_on(tmp_path):
     out = tmp_path / "episodes"
-    command = _envgym(f"rollout guess --agent random -n 1000000 --out {out}")
+    command = _envgym(f"collect guess --agent random -n 1000000 --out {out}")
     pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
     # tests that run in the background of a script inherit that interrupts are ignored
     listening = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
