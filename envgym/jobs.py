@@ -7,7 +7,7 @@ recorded by an earlier process is gone on with.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Protocol, TypeVar
@@ -131,7 +131,7 @@ async def _as_coroutine(awaitable: Awaitable[T]) -> T:
 async def stream(
     jobs: Iterable[Job], *, concurrency: int, retries: int = 0, memory: Memory | None = None,
     patience_s: float = 600.0,
-) -> AsyncIterator[Episode]:  # fmt: skip
+) -> AsyncGenerator[Episode, None]:  # fmt: skip
     """Play jobs with at most `concurrency` at a time and yield episodes as they finish.
 
     memory: where all that happens is recorded, and what an earlier process recorded is found: an episode that has
