@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import queue
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 import torch
@@ -21,13 +24,16 @@ from envgym_environments.text.guess import Guess, guess_tasks
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envgym.cli import run
 from envgym.env import Step
+from envgym.episode import Began
 from envgym.errors import AgentFailure, Overloaded
 from envgym.jobs import Job, stream
 from envgym.limits import Limits, Sampling
 from envgym.messages import Message, ToolCall, text_of
 from envgym.registry import make
 from envgym.rollout import Rollout
+from envgym.store import StoreReader, StoreWriter
 
 torch.set_num_threads(1)
 TASK = guess_tasks(1)[0]
@@ -392,3 +398,67 @@ def test_it_plays_through_our_own_endpoint():
     assert episode.sampled_tokens == 0, "its turns never train"
     sampled = [turn.step.cost["completion_tokens"] for turn in episode.turns]
     assert sampled == [len(reply.completion.ids) for reply in replies]
+
+
+@contextmanager
+def in_a_thread(answering: Answering):
+    """The same server for a program that has its own event loop."""
+    found: queue.Queue = queue.Queue()
+
+    async def work():
+        over = asyncio.Event()
+        async with serving(answering) as (url, asked):
+            found.put((url, asked, partial(asyncio.get_running_loop().call_soon_threadsafe, over.set)))
+            await over.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(work(),))
+    thread.start()
+    url, asked, stop = found.get(timeout=10)
+    try:
+        yield url, asked
+    finally:
+        stop()
+        thread.join(10)
+
+
+def collected(out, url, *more):
+    options = [f"base_url={url}", "model=m", 'key_env=""', "price_in=1000", "price_out=2000"]
+    given = [part for option in options for part in ("--agent-option", option)]
+    return run(
+        ["collect", "guess", "--policy", "chat", "--n", "12", "--turns", "3", "--out", str(out), *given, *more]
+    )
+
+
+@pytest.mark.slow
+def test_a_collection_from_a_server_is_paid_by_what_it_reports_and_goes_on(tmp_path, capsys):
+    out, conversations = tmp_path / "store", list[list[str]]()
+
+    async def answering(asked, writer):
+        if asked.now > 2:
+            return 429, {}
+        await asyncio.sleep(0.01)
+        conversations.append([message["role"] for message in asked.bodies[-1]["messages"]])
+        return 200, answer(None, [("guess", '{"number": 1}')])
+
+    with in_a_thread(answering) as (url, asked):
+        assert collected(out, url, "--budget-cost", "0.1", "--concurrency", "4", "--json") == 0
+        first = json.loads(capsys.readouterr().out)
+        assert first["ended_by"].startswith("--budget-cost 0.1 is spent (")
+        assert first["episodes"] < 12
+        assert first["usd"] == pytest.approx(asked.statuses[200] * 0.02)
+        assert first["tokens"] == asked.statuses[200] * 15
+        with StoreReader(out) as reader, StoreWriter(tmp_path / "cut") as cut:  # killed in its second turn
+            episode = next(one for one in reader if len(one.turns) == 3)
+            cut.begin(Began.of(episode))
+            cut.turn(episode.id, 0, episode.turns[0])
+            cut.said(episode.id, 1, replace(episode.turns[1], step=Step(cost=episode.turns[1].step.cost)))
+        before = asked.statuses[200]
+        assert collected(tmp_path / "cut", url, "--budget-tokens", "1000000", "--concurrency", "1", "--json") == 0
+        whole = json.loads(capsys.readouterr().out)
+        assert asked.statuses[200] - before == whole["turns"] - 2, "what was said is not asked again"
+        assert (whole["episodes"], whole["failed"], whole["ended_by"]) == (12, 0, None)
+        assert collected(out, url, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["episodes"] == 12
+    assert ["user", "assistant", "tool"] in conversations
+    with StoreReader(out) as reader:
+        assert not any(len(turn.sampled_ids) for episode in reader for turn in episode.turns)
