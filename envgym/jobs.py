@@ -34,6 +34,7 @@ _MISTAKES = (TypeError, ValueError, LookupError, AttributeError, NameError, Impo
 
 
 _PUSHED_BACK = frozenset({Overloaded.__name__, PoolFull.__name__})
+"""Kinds of failures that say that there was no room, and nothing of the episode."""
 
 
 class Memory(Recorder, Protocol):
@@ -105,7 +106,11 @@ async def _attempt(job: Job, *, last: bool, found: Unfinished | None = None) -> 
         except EnvgymError as error:
             return unplayed(job.task_id, origin, job.rollout, Failure.of(error, where="make", turn=0), started)
         if found is not None:
-            origin = replace(origin, step=await _regained(env, agent, found, limits))
+            try:
+                origin = replace(origin, step=await _regained(env, agent, found, limits))
+            except (Overloaded, PoolFull) as error:
+                failure = Failure.of(error, where="regain", turn=len(found.turns))
+                return unplayed(job.task_id, origin, job.rollout, failure, started)
         episode = await play(env, {job.actor: agent}, origin=origin, rollout=job.rollout, found=found)
         if episode.failure is not None and not last and not _pushed_back(episode):
             await release_all(env, snapshots_of(episode.turns), limits)
@@ -115,10 +120,10 @@ async def _attempt(job: Job, *, last: bool, found: Unfinished | None = None) -> 
 
 
 async def _regained(env: Env, agent: Agent, found: Unfinished, limits: Limits) -> Step:
-    """See `regain`. Whatever goes wrong there says that the episode cannot go on from what was recorded."""
+    """See `regain`. What goes wrong there, but for a lack of room, says that the episode cannot go on."""
     try:
         return await regain(env, agent, found, limits)
-    except ReplayDiverged:
+    except (ReplayDiverged, Overloaded, PoolFull):
         raise
     except EnvgymError as error:
         raise ReplayDiverged(f"episode {found.began.id} cannot go on where it stood: {error}") from error

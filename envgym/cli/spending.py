@@ -118,7 +118,11 @@ class Meter:
         return self._memory[episode]
 
     def append(self, episode: Episode) -> None:
-        """An episode has ended."""
+        """An episode has ended; what it does not hold of what was recorded (an unanswered turn) is spent too."""
+        if episode.failure is not None and (found := self.unfinished.get(episode.id)) is not None:
+            recorded = sum(map(Spent.of, found.turns), self._said.pop(episode.id, Spent()))
+            self._lost += recorded - sum(map(Spent.of, episode.turns), Spent())
+            self.save()
         if self._memory is not None:
             self._memory.append(episode)
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from envgym.cli.spending import Budget, Meter, Spent
 from envgym.env import Step
-from envgym.episode import Began, Turn
+from envgym.episode import Began, Episode, Turn
+from envgym.errors import Boundary, Failure
 from envgym.messages import Message
 from envgym.policy import Reply
 from envgym.registry import register, unregister
@@ -162,6 +163,19 @@ def test_tries_that_were_played_again_are_spent(tmp_path: Path) -> None:
         assert again.over == "--budget-cost 5 is spent (5.0000 usd)"
         again.turn("e", 1, turn({"usd": 1.25}))
         assert again.spent.usd == 5.25, "what was said before is not spent twice"
+
+
+def test_what_the_world_never_answered_is_spent(tmp_path: Path) -> None:
+    began, paid = Began("e", "t", Step(), 0), turn({"usd": 1.0})
+    failure = Failure(boundary=Boundary.ENVIRONMENT, kind="SandboxDied", message="gone", where="step", turn=1)
+    with StoreWriter(tmp_path / "s") as store:
+        meter = Meter(Budget(), store)
+        meter.begin(began)
+        meter.turn("e", 0, paid)
+        meter.said("e", 1, paid)
+        meter.append(Episode(id="e", task_id="t", root=Step(), turns=(paid,), seed=0, failure=failure))
+    with StoreWriter(tmp_path / "s") as store:
+        assert Meter(Budget(), store, spent=spent_in(tmp_path / "s")).spent == meter.spent == Spent(usd=2.0)
 
 
 def test_a_ledger_that_cannot_be_read_is_named(tmp_path: Path) -> None:

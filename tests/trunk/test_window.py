@@ -1,16 +1,18 @@
 """A window over what is in flight: bounds, one halving per round, growth, fairness; and `stream` under it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from itertools import count, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from envgym.env import Env, Step
-from envgym.episode import Episode
+from envgym.episode import Began, Episode
 from envgym.errors import Overloaded, PoolFull
 from envgym.jobs import Job, stream
 from envgym.limits import Limits
@@ -202,6 +204,37 @@ def test_an_overloaded_policy_delays_episodes_and_fails_none(tmp_path: Path, rem
     if memory is not None:
         memory.close()
         assert sorted(StoreReader(tmp_path / "store").ids) == ["e0", "e1", "e2"]
+
+
+class Late(MemoryEnv):
+    """There is no room for it at first."""
+
+    refusals = 0
+
+    async def reset(self, **options: Any) -> Step:
+        if type(self).refusals:
+            type(self).refusals -= 1
+            raise PoolFull("nothing is free")
+        return await super().reset(**options)
+
+
+def test_an_episode_waits_for_room_to_go_on_in_and_does_not_begin_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def world() -> Env:
+        return Late(TASKS[0])
+
+    rollout = Rollout(Limits(turns=5))
+    job = Job(world, lambda env: RandomAgent(env.tools, seed=1), TASKS[0].id, 1, "e", rollout)
+    (whole,) = asyncio.run(all_of(stream([job], concurrency=1)))
+    Late.refusals = 2
+    with StoreWriter(tmp_path / "store") as memory:
+        memory.begin(Began.of(whole))
+        memory.turn("e", 0, whole.turns[0])
+        with caplog.at_level(logging.WARNING, "envgym"):
+            (episode,) = asyncio.run(all_of(stream([job], concurrency=1, memory=memory)))
+    assert (episode, Late.refusals) == (whole, 0)
+    assert "begins again" not in caplog.text
 
 
 def test_where_there_is_never_room_the_episodes_fail_in_the_end() -> None:
