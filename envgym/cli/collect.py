@@ -70,6 +70,8 @@ def collect_command(  # noqa: PLR0913  # one parameter per option
         print(f"envgym: terminated; {_kept(tally, out)}", file=sys.stderr)
         raise typer.Exit(128 + signal.SIGTERM) from None
     summary = tally.summary(out, meter)
+    if tally.turns and (unmet := budget.unmet(meter.spent)):
+        print(f"envgym: {unmet}", file=sys.stderr)
     if as_json:
         json.dump(summary, sys.stdout, indent=1)
         print()

@@ -76,6 +76,15 @@ class Budget:
             return f"--budget-s {self.wall_s:g} is spent ({wall_s:.1f} s)"
         return None
 
+    def unmet(self, spent: Spent) -> str | None:
+        """Which bound nothing ever counted towards, in words, or None."""
+        if self.tokens is not None and not spent.tokens:
+            return f"--budget-tokens {self.tokens} bounded nothing: no turn has tokens or reported any"
+        if self.usd is not None and not spent.usd:
+            prices = "for the agent chat, give the --agent-option price_in and price_out"
+            return f"--budget-cost {self.usd:g} bounded nothing: no turn reported usd; {prices}"
+        return None
+
 
 class Meter:
     """The memory of a collection, which counts what passes through it; satisfies `envgym.jobs.Memory`.

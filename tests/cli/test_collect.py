@@ -128,6 +128,12 @@ def test_a_budget_that_cannot_be_is_the_callers_mistake(envgym: Any, option: str
     assert (ran.code, ran.err.count("\n")) == (2, 1)
 
 
+def test_a_budget_that_nothing_counts_towards_is_said(envgym: Any) -> None:
+    for option in ("tokens", "cost"):
+        ran = envgym("collect", "guess", "-n", "2", f"--budget-{option}", "5")
+        assert (ran.code, f"envgym: --budget-{option} 5 bounded nothing: no turn " in ran.err) == (0, True)
+
+
 def turn(cost: dict[str, Any]) -> Turn:
     return Turn("agent", (Message(role="assistant"),), Step(cost=cost))
 
