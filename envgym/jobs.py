@@ -10,14 +10,13 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from envgym.clean_up import close_both, end_all, release_all, snapshots_of
 from envgym.deadlines import deadline
-from envgym.env import THE_AGENT, Env, Snapshot, Step
+from envgym.env import THE_AGENT, Env, Snapshot
 from envgym.episode import Episode, Unfinished
 from envgym.errors import Boundary, EnvgymError, Failure, Overloaded, PoolFull, ReplayDiverged, boundary
-from envgym.limits import Limits
 from envgym.policy import Agent
 from envgym.regain import regain
 from envgym.rollout import Origin, Recorder, Rollout, play, unplayed
@@ -107,10 +106,12 @@ async def _attempt(job: Job, *, last: bool, found: Unfinished | None = None) -> 
             return unplayed(job.task_id, origin, job.rollout, Failure.of(error, where="make", turn=0), started)
         if found is not None:
             try:
-                origin = replace(origin, step=await _regained(env, agent, found, limits))
-            except (Overloaded, PoolFull) as error:
+                origin = replace(origin, step=await regain(env, agent, found, limits))
+            except ReplayDiverged:
+                raise
+            except EnvgymError as error:  # it may go on another time
                 failure = Failure.of(error, where="regain", turn=len(found.turns))
-                return unplayed(job.task_id, origin, job.rollout, failure, started)
+                return replace(unplayed(job.task_id, origin, job.rollout, failure, started), **_known(found))
         episode = await play(env, {job.actor: agent}, origin=origin, rollout=job.rollout, found=found)
         if episode.failure is not None and not last and not _pushed_back(episode):
             await release_all(env, snapshots_of(episode.turns), limits)
@@ -119,14 +120,8 @@ async def _attempt(job: Job, *, last: bool, found: Unfinished | None = None) -> 
         await close_both(env, agent, limits.close_s)
 
 
-async def _regained(env: Env, agent: Agent, found: Unfinished, limits: Limits) -> Step:
-    """See `regain`. What goes wrong there, but for a lack of room, says that the episode cannot go on."""
-    try:
-        return await regain(env, agent, found, limits)
-    except (ReplayDiverged, Overloaded, PoolFull):
-        raise
-    except EnvgymError as error:
-        raise ReplayDiverged(f"episode {found.began.id} cannot go on where it stood: {error}") from error
+def _known(found: Unfinished) -> dict[str, Any]:
+    return {"root": found.began.root, "turns": tuple(found.turns)}
 
 
 async def _as_coroutine(awaitable: Awaitable[T]) -> T:
@@ -240,7 +235,7 @@ async def _run_with_retries(job: Job, retries: int) -> Episode:
 
 
 async def _remembered(job: Job, retries: int, memory: Memory | None) -> Episode:
-    """Play a job, or go on with it, or take it as it ended."""
+    """Play a job, or go on with it, or take it as it ended. A further try goes on where the last one stood."""
     if memory is None:
         return await _run_with_retries(job, retries)
     if job.episode_id in memory:
@@ -248,17 +243,18 @@ async def _remembered(job: Job, retries: int, memory: Memory | None) -> Episode:
         _check_same(job, episode.task_id, episode.seed)
         return episode
     job = replace(job, rollout=replace(job.rollout, record=memory))
-    played: Episode | None = None
-    if (found := memory.unfinished.get(job.episode_id)) is not None:
-        _check_same(job, found.began.task_id, found.began.seed)
+    for left in range(retries, -1, -1):
+        if (found := memory.unfinished.get(job.episode_id)) is not None:
+            _check_same(job, found.began.task_id, found.began.seed)
         try:
-            played = await _attempt(job, last=retries < 1, found=found)
+            played = await _attempt(job, last=left == 0, found=found)
         except ReplayDiverged as error:
             _LOG.warning("%s; it begins again", " ".join(str(error).split()))
-    if played is None or (played.failure is not None and retries > 0 and not _pushed_back(played)):
-        played = await _run_with_retries(job, retries)
-    if played.failure is None:
-        memory.append(played)
+            played = await _attempt(job, last=left == 0)
+        if played.failure is None:
+            memory.append(played)
+        if played.failure is None or _pushed_back(played):
+            break
     return played
 
 

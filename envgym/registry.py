@@ -1,9 +1,9 @@
 """Names for things that leaves and third parties provide, found by entry point; nothing is imported until asked.
 
-Five groups: ``envgym.environments`` (an `EnvSpec`), ``envgym.sandboxes`` (a backend class), ``envgym.interpreters``
+Six groups: ``envgym.environments`` (an `EnvSpec`), ``envgym.sandboxes`` (a backend class), ``envgym.interpreters``
 (a coroutine function ``open(sandbox, **options) -> Interpreter``), ``envgym.agents`` (a function
-``make(task, *, seed, **options) -> Agent``) and ``envgym.commands`` (a CLI command). Our own entries use the same
-doors as anybody's; `register` adds one at run time.
+``make(task, *, seed, **options) -> Agent``), ``envgym.formats`` (a `Format`) and ``envgym.commands`` (a CLI
+command). Our own entries use the same doors as anybody's; `register` adds one at run time.
 """
 
 import difflib
@@ -30,7 +30,7 @@ __all__ = [
     "make_backend", "names", "open_interpreter", "register", "reports", "spec", "unregister", "wrong_option",
 ]  # fmt: skip
 
-Group = Literal["environments", "sandboxes", "interpreters", "agents", "commands"]
+Group = Literal["environments", "sandboxes", "interpreters", "agents", "formats", "commands"]
 
 AUTO_ORDER = ("namespace", "landlock", "docker")
 """Backends that "auto" may take, in this order. Those that do not isolate are never chosen silently.
@@ -99,7 +99,7 @@ class _Tasks:
 
 _ONE: dict[str, str] = {
     "environments": "environment", "sandboxes": "sandbox", "interpreters": "interpreter", "agents": "agent",
-    "commands": "command",
+    "formats": "format", "commands": "command",
 }  # fmt: skip
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

@@ -34,7 +34,7 @@ class Recorder(Protocol):
         ...
 
     def said(self, episode: str, index: int, turn: Turn) -> None:
-        """The actor of the next turn has spoken, and the world was not asked yet.
+        """The actor of the next turn has spoken, and the world takes time to answer.
 
         The turn's step is empty but for what the actor's answer cost.
         """
@@ -103,22 +103,22 @@ class _Play:
                         reply = await reply.within(limits.act_s, "act", Boundary.AGENT)
                 action, act_s = reply.action, perf_counter() - asked
                 spent = reply.cost
-                if record is not None:
-                    said = Turn.of(actor, reply, _unanswered(spent), snapshot, (act_s, 0.0))
-                    record.said(self.episode_id, len(turns), said)
             else:
                 action, spent = said.action, said.step.cost
             self.where, asked = "step", perf_counter()
             with _STEPPING:
                 answer = begin(self.env.step(action))
                 if type(answer) is Waiting:
+                    if record is not None and said is None:  # what a world that takes its time is asked is kept
+                        said = Turn.of(actor, reply, _unanswered(spent), snapshot, (act_s, 0.0))
+                        record.said(self.episode_id, len(turns), said)
                     answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
                 step = _charged(answered(answer), spent)
             step_s = perf_counter() - asked
             if said is None:
                 turn = Turn.of(actor, reply, step, snapshot, (act_s, step_s))
             else:
-                turn = replace(said, step=step, step_s=step_s)
+                turn = said.answered(step, step_s)
             turns.append(turn)
             self.unclaimed.clear()
             if limits.tokens is not None:

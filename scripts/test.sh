@@ -14,6 +14,13 @@ case $suite in
   *) echo "scripts/test.sh: suite '$suite' is none of: core, slow, all" >&2; exit 2 ;;
 esac
 
+# Many tests give root up: an ordinary user must be able to read what is tested.
+ordinary=(setpriv --reuid=4242 --regid=4242 --clear-groups)
+if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null && ! "${ordinary[@]}" test -r "$PWD/envgym/__init__.py"; then
+  echo "scripts/test.sh: ordinary users may not enter $PWD, so that their tests will fail;" \
+    "move the checkout to where they may, such as /srv, or: chmod o+x its parent directories" >&2
+fi
+
 # Many small files: a tmpfs is tens of times faster for them, and nothing here must survive.
 place=${TMPDIR:-/tmp}
 [ -d /dev/shm ] && [ -w /dev/shm ] && place=/dev/shm

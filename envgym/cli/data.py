@@ -14,8 +14,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from envgym.cli.options import key_values
+from envgym.episode import Group
 from envgym.plain_text import visible
-from envgym.registry import make, make_backend, spec
+from envgym.registry import hint, make, make_backend, spec, wrong_option
 from envgym.store import Damage, StoreReader, StoreWriter
 
 __all__ = ["data_command"]
@@ -65,8 +67,13 @@ def stats_command(source: _Source, as_json: _Json = False) -> None:
     _tell_damage(found.damage)
 
 
-def _show_statistics(found: Any) -> None:
+def _console() -> Any:
     from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+
+
+def _show_statistics(found: Any) -> None:
     from rich.table import Table
 
     names = (
@@ -85,7 +92,7 @@ def _show_statistics(found: Any) -> None:
     for (env, agent), sums in rows:
         values = ("-" if sums[name] is None else f"{sums[name]:.6g}" for name in names)
         table.add_row(visible(env), visible(agent), *values)
-    Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(table)
+    _console().print(table)
     print(f"{found.tasks} tasks, {found.unfinished} unfinished episodes")
     for stop, count in found.all["stops"].items():
         print(f"  {count:6}  {visible(stop)}")
@@ -258,3 +265,75 @@ async def _grade(
             finally:
                 await world.close()
     return counts, failures
+
+
+@data_command.command("credit")
+def credit_command(
+    source: _Source,
+    out: Annotated[Path, typer.Option(help="The Parquet file to make: one row per episode.")],
+    scheme: Annotated[str, typer.Option(help="group-relative or turn-relative.")] = "group-relative",
+    option: Annotated[list[str] | None, typer.Option(help="name=value for the scheme, such as gamma=0.9.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Credit every sampled token anew by a scheme, without grading or playing again."""
+    from envgym.credit import group_relative, turn_relative
+    from envgym.data import recredit
+
+    schemes = {"group-relative": group_relative, "turn-relative": turn_relative}
+    if scheme not in schemes:
+        raise ValueError(f"--scheme {scheme!r}; {hint(scheme, sorted(schemes))}")
+    options = key_values(option or (), "--option")
+    if (wrong := wrong_option("--option", options, schemes[scheme])) is not None:
+        raise ValueError(wrong)
+    with StoreReader(source) as reader:
+        count = recredit(reader.groups(), schemes[scheme](**options), out)
+    _say({"episodes": count, "scheme": scheme, "out": str(out)}, as_json)
+
+
+@data_command.command("export")
+def export_command(  # noqa: PLR0913  # one parameter per option
+    source: _Source,
+    to: Annotated[
+        str, typer.Option(help="The format: atif, chat, datasets, minari, sharegpt, swe-agent, verifiers.")
+    ],
+    out: Annotated[Path, typer.Option(help="The file or folder to make.")],
+    where: _Where = None,
+    redact: Annotated[bool, typer.Option(help="Replace secrets and paths of this host.")] = True,
+    extra: Annotated[
+        bool, typer.Option(help="Let what the format has no field for travel in one it ignores.")
+    ] = True,
+    name: Annotated[str, typer.Option(help="Of the data set, for its card.")] = "",
+    licence: Annotated[str, typer.Option(help="Of the data set, for its card.")] = "",
+    as_json: _Json = False,
+) -> None:
+    """Write episodes in another tool's format; what it cannot hold, and what was redacted, is listed."""
+    from envgym.data import family
+    from envgym.formats import Card, Options, export
+    from envgym.formats.report import report
+
+    with StoreReader(source) as reader:
+        wanted = set(family(reader, _chosen(reader, where)))
+        kept = (tuple(one for one in group if one.id in wanted) for group in reader.groups())
+        groups = (Group(episodes[0].task_id, episodes) for episodes in kept if episodes)
+        card = Card(name=name or source.name, licence=licence)
+        done = export(groups, out, to, options=Options(extra=extra, card=card), redact=redact)
+    if as_json:
+        print(json.dumps(done.to_json()))
+    else:
+        _console().print(report(done))
+
+
+@data_command.command("import")
+def import_command(
+    source: Annotated[Path, typer.Argument(help="A file or folder of another tool's.", exists=True)],
+    form: Annotated[str, typer.Option("--from", help="Its format; as of `data export`.")],
+    out: _Out,
+    as_json: _Json = False,
+) -> None:
+    """Read episodes of another tool's into a store: all of them, or none."""
+    from envgym.formats import read_groups
+
+    with StoreWriter(out) as writer:
+        before = len(writer)
+        writer.extend(episode for group in read_groups(source, form) for episode in group)
+        _say({"imported": len(writer) - before, "out": str(out)}, as_json)

@@ -1,6 +1,7 @@
 """Stored episodes as a data set: queries, views and tools over what a store holds, without playing anything."""
 
 from envgym.data.query import Query, chosen, parse_query
+from envgym.data.recredit import recredit
 from envgym.data.regrade import regrade
 from envgym.data.statistics import Statistics, statistics
 from envgym.data.tools import contaminated, copy, family, merge, repeats, sample, split
@@ -8,5 +9,5 @@ from envgym.data.views import Preference, StepRow, chat, preferences, step_rows
 
 __all__ = [
     "Preference", "Query", "Statistics", "StepRow", "chat", "chosen", "contaminated", "copy", "family", "merge",
-    "parse_query", "preferences", "regrade", "repeats", "sample", "split", "statistics", "step_rows",
+    "parse_query", "preferences", "recredit", "regrade", "repeats", "sample", "split", "statistics", "step_rows",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 A payload is ``codec (1 byte), head length (4 bytes), head, arrays``: the head is msgpack, or ASCII JSON where
 msgpack cannot hold it (a lone surrogate, an integer of over 64 bits); token ids and log-probabilities follow
 as little-endian int32 and float32. What is decoded equals what was encoded bit for bit. Framing, checksums and
-files are the log's matter.
+files are the log's matter. Records are not frozen, which would cost every turn a microsecond; nobody changes one.
 """
 
 import json
@@ -29,10 +29,11 @@ __all__ = [
 ]  # fmt: skip
 
 HEAD = struct.Struct("<BI")
+_UNANSWERED = Step()
 CODECS = _MSGPACK, _JSON = 1, 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Said:
     """An actor has spoken, and the world has not answered yet: the turn's `step` is empty."""
 
@@ -41,7 +42,7 @@ class Said:
     turn: Turn
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answered:
     """The world's answer to what was last said: that turn is complete."""
 
@@ -51,7 +52,7 @@ class Answered:
     step_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Turned:
     """A whole turn, where nobody was told in between. index: its number among the episode's own turns."""
 
@@ -60,7 +61,7 @@ class Turned:
     turn: Turn
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ended:
     """An episode ended; its turns all came before. turns: how many it has."""
 
@@ -87,7 +88,7 @@ class Ended:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Graded:
     """A grade was given to an episode after its end."""
 
@@ -137,7 +138,9 @@ def _turned(record: Turned | Said) -> tuple[dict[str, Any], tuple[bytes, ...]]:
     head = {
         "k": "turned" if type(record) is Turned else "said",
         "episode": record.episode, "index": record.index, "actor": turn.actor,
-        "messages": turn.messages, "step": _step(turn.step), "segment": turn.segment, "position": turn.position,
+        "messages": turn.messages,
+        "step": _step(turn.step) if type(record) is Turned or turn.step.cost else None,  # a said one has only that
+        "segment": turn.segment, "position": turn.position,
         "versions": [(run.start, run.version) for run in turn.versions], "allowed": turn.allowed,
         "snapshot": turn.snapshot, "error": turn.error, "act_s": turn.act_s, "step_s": turn.step_s,
         "ids": (len(prompt), len(sampled)),
@@ -205,7 +208,7 @@ def _read_turned(raw: dict[str, Any], body: memoryview) -> Turned | Said:
     turn = Turn(
         actor=raw["actor"],
         messages=messages_from_json(raw["messages"]),
-        step=step_from_json(raw["step"]),
+        step=_UNANSWERED if raw["step"] is None else step_from_json(raw["step"]),
         prompt_ids=ids[:prompt],
         sampled_ids=ids[prompt:],
         logprobs=np.frombuffer(body, "<f4", sampled, 4 * (prompt + sampled)).astype(np.float32),

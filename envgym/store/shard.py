@@ -6,20 +6,22 @@ a block is only decoded when its bytes are what was written, so that damage name
 A shard appears whole, by a rename, or not at all.
 """
 
+import contextlib
 import json
 import mmap
 import os
 import shutil
-import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from xxhash import xxh3_64_intdigest
 
 from envgym.errors import StoreCorrupt
 from envgym.store.migrations import migrated
@@ -30,6 +32,7 @@ __all__ = ["Block", "Kind", "Shard", "ShardWriter"]
 Kind = Literal["hot", "cold"]
 _ENDING = {"hot": "arrow", "cold": "parquet"}
 _ABOUT, _COPY = "shard.json", "shard.copy.json"
+_MADV_POPULATE_READ = 22  # since Linux 5.14
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class Block:
 
     at: int
     bytes: int
-    crc32: int
+    xxh3: int
     rows: int
     group: int | None = None
 
@@ -63,13 +66,13 @@ class About:
     def dump(self) -> bytes:
         """As JSON with its own checksum."""
         content = asdict(self)
-        return json.dumps({"crc32": _checksum(content), "shard": content}).encode()
+        return json.dumps({"xxh3": _checksum(content), "shard": content}).encode()
 
     @classmethod
     def load(cls, text: bytes) -> "About":
         """What `dump` made. Raises ValueError, KeyError or TypeError for anything else."""
         raw = json.loads(text)
-        if _checksum(raw["shard"]) != raw["crc32"]:
+        if _checksum(raw["shard"]) != raw["xxh3"]:
             raise ValueError("its checksum does not match")
         given = dict(raw["shard"])
         tables = {name: tuple(Block(**block) for block in blocks) for name, blocks in given.pop("tables").items()}
@@ -78,14 +81,18 @@ class About:
 
 
 def _checksum(content: Any) -> int:
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+    return xxh3_64_intdigest(json.dumps(content, sort_keys=True).encode())
 
 
 # -- writing -----------------------------------------------------------------------------------------------------
 
 
 class ShardWriter:
-    """Writes one shard, block by block; a context manager that leaves nothing behind unless `commit` was called."""
+    """Writes one shard, block by block; a context manager that leaves nothing behind unless `commit` was called.
+
+    A block is written and summed by a thread while its caller gathers the next one; what goes wrong there is
+    raised by the next call.
+    """
 
     def __init__(self, folder: Path, kind: Kind = "hot") -> None:
         self.folder = folder
@@ -94,26 +101,41 @@ class ShardWriter:
         self._making.mkdir(parents=True)
         self.kind = kind
         self._tables = {name: _TableWriter(self._making, name, kind) for name in SCHEMAS}
-
-    @property
-    def turns(self) -> int:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="envgym-shard")
+        self._writing: Future[None] | None = None
+        self.turns = 0
         """Rows of the table of turns so far."""
-        return self._tables["turns"].rows
 
     def add(self, episodes: pa.RecordBatch, turns: pa.RecordBatch) -> None:
         """One block of episodes, whose `first_turn` count from `self.turns` on, and their turns."""
-        self._tables["episodes"].add(episodes)
-        self._tables["turns"].add(turns)
+        self.turns += turns.num_rows
+        self._write(episodes=episodes, turns=turns)
 
     def add_grades(self, grades: pa.RecordBatch) -> None:
         """One block of grades."""
-        self._tables["grades"].add(grades)
+        self._write(grades=grades)
+
+    def _write(self, **batches: pa.RecordBatch) -> None:
+        """Begin to write, when what was before is written: no more than one block waits."""
+        self._written()
+
+        def write() -> None:
+            for name, batch in batches.items():
+                self._tables[name].add(batch)
+
+        self._writing = self._thread.submit(write)
+
+    def _written(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     def commit(self, *, logs: Sequence[int] = (), replaces: Sequence[str] = ()) -> None:
         """Make the shard appear, durably and whole."""
+        self._written()
         tables = {name: table.finish() for name, table in self._tables.items()}
         schemas = {name: b64encode(table.schema.serialize()).decode() for name, table in self._tables.items()}
-        footers = {path.stem: zlib.crc32(path.read_bytes()) for path in self._making.glob("*.footer")}
+        footers = {path.stem: xxh3_64_intdigest(path.read_bytes()) for path in self._making.glob("*.footer")}
         about = About(self.kind, SCHEMA_VERSION, tables, schemas, footers, tuple(logs), tuple(replaces)).dump()
         for name in (_ABOUT, _COPY):
             (self._making / name).write_bytes(about)
@@ -128,6 +150,7 @@ class ShardWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._thread.shutdown()
         for table in self._tables.values():
             table.close()
         shutil.rmtree(self._making, ignore_errors=True)
@@ -147,7 +170,6 @@ class _TableWriter:
 
     def __init__(self, folder: Path, name: str, kind: Kind) -> None:
         self.path, self.kind = folder / f"{name}.{_ENDING[kind]}", kind
-        self.rows = 0
         self.schema = SCHEMAS[name].with_metadata({"envgym.table": name, "envgym.schema": str(SCHEMA_VERSION)})
         self._blocks: list[Block] = []
         self._groups = 0
@@ -173,25 +195,20 @@ class _TableWriter:
             self._writer.write_batch(batch)
         if at == 0 and self.kind == "hot":  # the schema was written with the first block
             at = _after_schema(self.path)
-        self._blocks.append(Block(at, self._sink.tell() - at, 0, batch.num_rows, group))
-        self.rows += batch.num_rows
+        block = Block(at, self._sink.tell() - at, 0, batch.num_rows, group)
+        self._blocks.append(block if self.kind == "cold" else self._summed(block))  # Parquet keeps some back
+
+    def _summed(self, block: Block) -> Block:
+        with _mapped(self.path) as view:
+            return replace(block, xxh3=xxh3_64_intdigest(view[block.at : block.at + block.bytes]))
 
     def finish(self) -> tuple[Block, ...]:
         """The blocks, with their checksums."""
         self.close()
         if self.kind == "cold":
             pq.read_metadata(self.path).write_metadata_file(str(self.path.with_suffix(".footer")))
-        with _mapped(self.path) as view:
-            return tuple(
-                Block(
-                    block.at,
-                    block.bytes,
-                    zlib.crc32(view[block.at : block.at + block.bytes]),
-                    block.rows,
-                    block.group,
-                )
-                for block in self._blocks
-            )
+            self._blocks = [self._summed(block) for block in self._blocks]
+        return tuple(self._blocks)
 
     def close(self) -> None:
         """Write what a file ends with; idempotent."""
@@ -217,6 +234,18 @@ def _mapped(path: Path) -> memoryview:
         if os.fstat(file.fileno()).st_size == 0:
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _advise(view: memoryview, block: Block, what: int) -> None:
+    if isinstance(view.obj, mmap.mmap):
+        first = block.at - block.at % mmap.PAGESIZE
+        view.obj.madvise(what, first, block.at + block.bytes - first)
+
+
+def _fetch(view: memoryview, block: Block) -> None:
+    """Map all pages of a block at once: one by one costs as much as reading them."""
+    with contextlib.suppress(OSError):  # before Linux 5.14
+        _advise(view, block, _MADV_POPULATE_READ)
 
 
 @dataclass(slots=True)
@@ -285,17 +314,16 @@ class Shard:
         if (table, number) not in self._sound:
             if len(data) < block.bytes:
                 raise ValueError(f"cut off: {len(data)} of {block.bytes} bytes are there")
-            if (found := zlib.crc32(data)) != block.crc32:
-                raise ValueError(f"checksum {found:08x} is not the {block.crc32:08x} of what was written")
+            _fetch(view, block)
+            if (found := xxh3_64_intdigest(data)) != block.xxh3:
+                raise ValueError(f"checksum {found:016x} is not the {block.xxh3:016x} of what was written")
             self._sound.add((table, number))
         return data
 
     def forget(self, table: str, number: int) -> None:
         """Let the pages of a block go; who still has views of it reads them from the file again."""
-        view, block = self._views.get(table), self.blocks(table)[number]
-        if view is not None and isinstance(view.obj, mmap.mmap):
-            first = block.at - block.at % mmap.PAGESIZE
-            view.obj.madvise(mmap.MADV_DONTNEED, first, block.at + block.bytes - first)
+        if (view := self._views.get(table)) is not None:
+            _advise(view, self.blocks(table)[number], mmap.MADV_DONTNEED)
 
     def _hot(self, table: str, data: memoryview) -> pa.RecordBatch:
         message = pa.ipc.read_message(pa.py_buffer(data))
@@ -307,7 +335,7 @@ class Shard:
             return pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema)
         if table not in self._parquet:
             footer = self.path(table).with_suffix(".footer").read_bytes()
-            if zlib.crc32(footer) != self.about.footers[table]:
+            if xxh3_64_intdigest(footer) != self.about.footers[table]:
                 raise ValueError("the copy of its footer is not what was written")
             metadata = pq.read_metadata(pa.BufferReader(footer))
             self._parquet[table] = pq.ParquetFile(self.path(table), metadata=metadata, memory_map=True)

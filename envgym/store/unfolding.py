@@ -4,7 +4,7 @@ Pure; the same for writer and reader. A record that comes twice (a crash while o
 next log) counts once.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from envgym.env import Grade
 from envgym.episode import Began, Episode, Unfinished
@@ -60,7 +60,7 @@ class Unfolding:
             found.turns.append(record.turn)
             found.said = None
         elif found.said is not None:
-            found.turns.append(replace(found.said, step=record.step, step_s=record.step_s))
+            found.turns.append(found.said.answered(record.step, record.step_s))
             found.said = None
         else:
             del self.open[record.episode]

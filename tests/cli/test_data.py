@@ -2,6 +2,7 @@
 
 import json
 
+import pyarrow.parquet as pq
 import pytest
 
 from envgym.store import StoreReader
@@ -83,6 +84,34 @@ def test_damage_is_named_and_can_be_left_out(envgym, played, tmp_path):
     assert json.loads(ran.out) == {"copied": 0, "of": 12, "damaged": 12, "out": str(tmp_path / "rest")}
 
 
+@pytest.mark.parametrize("form", ["chat", "atif", "verifiers", "sharegpt", "swe-agent", "datasets"])
+def test_what_is_exported_and_imported_is_the_same(envgym, played, tmp_path, form):
+    out, back = tmp_path / "out", tmp_path / "back"
+    found = told(envgym("data", "export", str(played), "--to", form, "--out", str(out), "--json"))
+    assert (found["episodes"], found["dropped"]) == (12, [])
+    assert told(envgym("data", "import", str(out), "--from", form, "--out", str(back), "--json"))["imported"] == 12
+    assert {one.id: one for one in StoreReader(back)} == {one.id: one for one in StoreReader(played)}
+    ran = envgym("data", "export", str(played), "--to", form, "--out", str(out))
+    assert (ran.code, "exists" in ran.err) == (1, True)
+
+
+def test_what_an_export_drops_is_listed(envgym, played, tmp_path):
+    options = ("--to", "chat", "--no-extra", "--where", "turns > 0", "--out", str(tmp_path / "out"))
+    ran = envgym("data", "export", str(played), *options)
+    assert ran.code == 0
+    assert "turns[].step.reward" in ran.out + ran.err
+
+
+def test_credit_is_a_table_beside_the_store(envgym, played, tmp_path):
+    out = tmp_path / "credit.parquet"
+    options = ("--scheme", "turn-relative", "--option", "gamma=0.9", "--out", str(out))
+    assert told(envgym("data", "credit", str(played), *options, "--json"))["episodes"] == 12
+    table = pq.read_table(out)
+    assert sorted(table.column("episode").to_pylist()) == sorted(StoreReader(played).ids)
+    ran = envgym("data", "credit", str(played), *options)
+    assert (ran.code, "credit.parquet: File exists" in ran.err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -95,6 +124,10 @@ def test_damage_is_named_and_can_be_left_out(envgym, played, tmp_path):
         (("split", "{store}", "a=0.5", "--out", "{out}"), "add up to 1"),
         (("grade", "{store}", "--env", "guess"), "has no grader of its own"),
         (("grade", "{store}", "--env", "gues"), "did you mean 'guess'?"),
+        (("export", "{store}", "--to", "cht", "--out", "{out}"), "did you mean 'chat'?"),
+        (("import", "{store}", "--from", "cht", "--out", "{out}"), "did you mean 'chat'?"),
+        (("credit", "{store}", "--out", "{out}", "--scheme", "group"), "did you mean 'group-relative'?"),
+        (("credit", "{store}", "--out", "{out}", "--option", "gama=1"), "did you mean 'gamma'?"),
     ],
 )
 def test_a_mistake_is_one_line(envgym, played, tmp_path, arguments, said):

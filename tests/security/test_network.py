@@ -119,13 +119,17 @@ def serve(family, kind, address):
         sock.listen()
     kept.append(sock)
 port = int(sys.argv[1])
-if os.fork() == 0:
+waiting, telling = os.pipe()
+if os.fork():  # what is said after the first process has ended is not heard
+    os.close(telling)
+    os.read(waiting, 1)
+else:
     tried("tcp", serve, socket.AF_INET, socket.SOCK_STREAM, ("0.0.0.0", port))
     tried("udp", serve, socket.AF_INET, socket.SOCK_DGRAM, ("0.0.0.0", port))
     tried("abstract", serve, socket.AF_UNIX, socket.SOCK_STREAM, "\\0" + sys.argv[2])
     os.setsid()
     null = os.open("/dev/null", os.O_RDWR)
-    for fd in range(3):
+    for fd in (0, 1, 2, telling):
         os.dup2(null, fd)
     __import__("time").sleep(100)
 """

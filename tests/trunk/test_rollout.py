@@ -439,13 +439,31 @@ def test_18_what_happens_is_told_as_it_happens() -> None:
     one.rollout.record = told
     episode = run(one)
     assert told.began == [Began.of(episode)]
-    first, second = episode.turns
-    assert told.heard == [
-        ("said", "e0", 0, replace(first, step=Step())),
-        ("turn", "e0", 0, first),
-        ("said", "e0", 1, replace(second, step=Step())),
-        ("turn", "e0", 1, second),
+    assert told.heard == [("turn", "e0", 0, episode.turns[0]), ("turn", "e0", 1, episode.turns[1])]
+
+
+def test_18_what_a_world_that_takes_its_time_is_asked_is_told_before_it_answers() -> None:
+    told = Told()
+
+    class Slow(Watched):
+        async def step(self, action: Action) -> Step:
+            await asyncio.sleep(0)
+            assert told.heard[-1][0] == "said"
+            return await super().step(action)
+
+    async def world() -> Env:
+        return Slow()
+
+    one = replace(job([NOTE, GIVE_UP]), make_env=world)
+    one.rollout.record = told
+    episode = run(one)
+    assert [(kind, index) for kind, _, index, _ in told.heard] == [
+        ("said", 0),
+        ("turn", 0),
+        ("said", 1),
+        ("turn", 1),
     ]
+    assert told.heard[2][3] == replace(episode.turns[1], step=Step())
 
 
 def test_18_what_a_recorder_raises_ends_the_run() -> None:

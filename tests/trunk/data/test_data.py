@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from envgym.data import (
     merge,
     parse_query,
     preferences,
+    recredit,
     regrade,
     repeats,
     sample,
@@ -259,3 +261,15 @@ def test_grades_are_appended_once_and_a_missing_verdict_is_named(reader: StoreRe
         assert [(one.id, [grade.reward for grade in one.grades]) for one in again] == [
             ("a", [2.0]), ("b", []), ("a/0", [3.0]), ("c", []), ("d", [2.0]),
         ]  # fmt: skip
+
+
+def test_credit_of_stored_groups_is_the_schemes(reader: StoreReader, tmp_path: Path) -> None:
+    def counting(group: Group) -> list[Any]:
+        return [np.full(3, number, np.float32) for number in range(len(group))]
+
+    assert recredit(reader.groups(), counting, tmp_path / "c.parquet") == 5
+    rows = pq.read_table(tmp_path / "c.parquet").to_pylist()
+    assert {row["episode"]: row["credit"][0] for row in rows} == {"a": 0, "a/0": 1, "b": 0, "c": 0, "d": 0}
+    assert len({row["group"] for row in rows}) == 4
+    with pytest.raises(FileExistsError):
+        recredit(reader.groups(), counting, tmp_path / "c.parquet")

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from envgym.env import Step, StopReason
 from envgym.episode import Began, Episode, Turn
@@ -182,14 +183,13 @@ def test_what_is_no_log_is_named_so_and_kept(tmp_path: Path, text: str) -> None:
 
 def test_a_newer_schema_is_refused_with_a_reason(tmp_path: Path) -> None:
     import json
-    import zlib
 
     with StoreWriter(tmp_path / "s") as writer:
         writer.append(plain("a"))
     for about in (tmp_path / "s/shards").glob("*/shard*.json"):
         shard = json.loads(about.read_text())["shard"] | {"schema": 99}
         about.write_text(
-            json.dumps({"crc32": zlib.crc32(json.dumps(shard, sort_keys=True).encode()), "shard": shard})
+            json.dumps({"xxh3": xxh3_64_intdigest(json.dumps(shard, sort_keys=True).encode()), "shard": shard})
         )
     assert "schema 99" in str(StoreReader(tmp_path / "s").damage[0])
     with pytest.raises(StoreCorrupt, match="nothing is appended"):

@@ -1,0 +1,207 @@
+"""Shapes of secrets, and what of this host and its environment must not leave it: patterns, nothing else.
+
+Every pattern reads a text in linear time, whatever a model wrote: repetitions are bounded or begin at a literal.
+"""
+
+import getpass
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["PLACEHOLDER", "Host", "Rule", "environment_secrets", "rules"]
+
+PLACEHOLDER = "[redacted:"
+"""How every placeholder begins."""
+
+_NOT_WORD_BEFORE, _NOT_WORD_AFTER = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
+_KEYS = (
+    r"sk-[A-Za-z0-9_-]{20,400}",  # OpenAI, Anthropic and who copied them
+    r"(?:gh[pousr]|ghs)_[A-Za-z0-9]{30,300}",
+    r"github_pat_[A-Za-z0-9_]{22,300}",
+    r"gl(?:pat|dt|rt|ptt|oas)-[A-Za-z0-9_-]{20,300}",
+    r"hf_[A-Za-z0-9]{30,100}",
+    r"(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{16}" + _NOT_WORD_AFTER,
+    r"AIza[A-Za-z0-9_-]{35}",
+    r"ya29\.[A-Za-z0-9_-]{20,400}",
+    r"xox[abeoprs]-[A-Za-z0-9-]{10,300}",
+    r"npm_[A-Za-z0-9]{36}",
+    r"pypi-[A-Za-z0-9_-]{50,400}",
+    r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,300}",
+    r"SG\.[A-Za-z0-9_-]{16,100}\.[A-Za-z0-9_-]{16,100}",
+    r"do[opr]_v1_[a-f0-9]{64}",
+    r"gsk_[A-Za-z0-9]{40,100}",
+    r"r8_[A-Za-z0-9]{30,100}",
+    r"xai-[A-Za-z0-9]{40,200}",
+    r"tskey-[a-z]{3,20}-[A-Za-z0-9-]{10,100}",
+    r"dckr_pat_[A-Za-z0-9_-]{20,100}",
+    r"AGE-SECRET-KEY-1[A-Z0-9]{50,80}",
+)
+_PRIVATE_KEY = (
+    r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:(?:(?!-----BEGIN).){0,20000}?-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+    r"|[A-Za-z0-9+/=\s\\:,-]{0,20000})"
+)
+_NAMED = r"(?:[A-Z0-9]{1,40}_){0,8}(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
+_VALUE = r"[^\s\"'`,;&<>()\[\]{}\\]{8,400}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What to look for, and what to call it. Only the group "secret" is replaced, where the pattern has one."""
+
+    kind: str
+    pattern: re.Pattern[str]
+
+
+def _rule(kind: str, pattern: str, flags: int = 0) -> Rule:
+    return Rule(kind, re.compile(pattern, flags))
+
+
+_SHAPES = (
+    _rule("private-key", _PRIVATE_KEY, re.DOTALL),
+    _rule("api-key", _NOT_WORD_BEFORE + f"(?:{'|'.join(_KEYS)})"),
+    _rule(
+        "web-token", _NOT_WORD_BEFORE + r"eyJ[A-Za-z0-9_-]{8,2000}\.[A-Za-z0-9_-]{4,4000}\.[A-Za-z0-9_-]{0,2000}"
+    ),
+    _rule("url-password", r"://[^\s/:@\"'<>]{0,200}:(?P<secret>[^\s/@\"'<>]{1,300})@"),
+    _rule(
+        "bearer-token",
+        r"\bbearer[ \t]{1,8}(?P<secret>(?=[A-Za-z._~+/=-]{0,60}[0-9]|[A-Za-z._~+/=-]{24})"
+        r"[A-Za-z0-9._~+/=-]{8,4000})",
+        re.IGNORECASE,
+    ),
+    _rule(
+        "authorization",
+        r"\b(?:authorization|x-api-key|api-key)[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?(?:basic|token)?[ \t]{0,4}"
+        rf"(?P<secret>{_VALUE})",
+        re.IGNORECASE,
+    ),
+    _rule(
+        "named-secret",
+        rf"(?<![A-Z0-9_]){_NAMED}[ \t]{{0,2}}[=:][ \t]{{0,2}}"
+        r"(?P<quote>[\"'])(?P<secret>[^\"'\n]{4,400})(?P=quote)",
+    ),
+    _rule("named-secret", rf"(?<![A-Z0-9_]){_NAMED}[ \t]{{0,2}}[=:][ \t]{{0,2}}[\"']?(?P<secret>{_VALUE})"),
+)
+
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PWD|PASSPHRASE|CREDENTIALS?|AUTH|COOKIE|DSN|PAT)(?:_|$)",
+    re.I,
+)
+_NOT_SECRET_NAME = re.compile(r"(?:^|_)(?:PATH|FILE|DIR|HOME|SOCK|URL|PUBLIC|ID)$", re.I)
+_SHORTEST = 8
+
+_GENERIC = frozenset(
+    [
+        "root",
+        "user",
+        "users",
+        "admin",
+        "administrator",
+        "nobody",
+        "daemon",
+        "guest",
+        "test",
+        "tests",
+        "ubuntu",
+        "debian",
+        "fedora",
+        "centos",
+        "ec2-user",
+        "runner",
+        "codespace",
+        "vscode",
+        "jovyan",
+        "app",
+        "node",
+        "python",
+        "agent",
+        "localhost",
+        "local",
+        "host",
+        "docker",
+        "container",
+        "sandbox",
+        "home",
+        "build",
+        "ci",
+        "git",
+        "work",
+        "worker",
+        "main",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What names this host and who works on it. "" and () for nothing.
+
+    homes: home directories; users: user names (whole words); names: host names (whole words); scratch: directories
+    under which the owner of sandboxes keeps them.
+    """
+
+    homes: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()
+
+    @classmethod
+    def here(cls) -> "Host":
+        """This host. Names that thousands of machines have (root, localhost) tell nothing and are left out."""
+        home = str(Path.home())
+        full = socket.gethostname()
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError, ImportError):  # a user id without a name
+            user = ""
+        places = ("/dev/shm", "/tmp", "/var/tmp", tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", ""))
+        scratch = {place.rstrip("/") for place in places} - {""}
+        return cls(
+            homes=(home,) if home.rstrip("/") not in ("", "/root") and len(home) > 3 else (),
+            users=tuple(name for name in (user,) if _telling(name)),
+            names=tuple(name for name in dict.fromkeys((full, full.partition(".")[0])) if _telling(name)),
+            scratch=tuple(sorted(scratch)),
+        )
+
+
+def _telling(name: str) -> bool:
+    return len(name) >= 3 and name.lower() not in _GENERIC
+
+
+def environment_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of variables whose names say that they are secret, longest first; short ones are no secrets."""
+    found = {
+        value
+        for name, value in environment.items()
+        if _SECRET_NAME.search(name) and not _NOT_SECRET_NAME.search(name) and len(value) >= _SHORTEST
+    }
+    return tuple(sorted(found, key=lambda value: (-len(value), value)))
+
+
+def _any(literals: Iterable[str]) -> str:
+    return "|".join(re.escape(literal) for literal in sorted(set(literals), key=lambda one: (-len(one), one)))
+
+
+def _words(kind: str, names: tuple[str, ...]) -> list[Rule]:
+    if not names:
+        return []
+    return [_rule(kind, rf"(?<![A-Za-z0-9_])(?:{_any(names)})(?![A-Za-z0-9_])")]
+
+
+def rules(host: Host, environment: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Everything to look for, in the order in which it is replaced: exact values first, then shapes, then paths."""
+    found: list[Rule] = []
+    if values := environment_secrets(environment):
+        found.append(_rule("environment", _any(values)))
+    found += _SHAPES
+    if host.scratch:
+        found.append(_rule("sandbox-directory", rf"(?:{_any(host.scratch)})/\.?envgym[A-Za-z0-9._-]{{0,200}}"))
+    homes = [home.rstrip("/") for home in host.homes if home.rstrip("/")]
+    if homes:
+        found.append(_rule("home", rf"(?:{_any(homes)})(?![A-Za-z0-9_-])"))
+    return (*found, *_words("user", host.users), *_words("host", host.names))
