@@ -48,6 +48,7 @@ __all__ = [
     "MeteredBackend",
     "OnPolicyQueue",
     "Origin",
+    "Overloaded",
     "Page",
     "ParseError",
     "Part",
@@ -129,8 +130,8 @@ _MODULES = {
     ),
     "errors": (
         "AgentFailure", "Boundary", "DeadlineExceeded", "EnvgymError", "EnvironmentFailure", "Failure",
-        "GraderFailure", "InfrastructureFailure", "PoolFull", "ReplayDiverged", "SandboxDied",
-        "SandboxUnavailable", "SnapshotGone", "StoreCorrupt",
+        "GraderFailure", "InfrastructureFailure", "Overloaded", "PoolFull", "ReplayDiverged",
+        "SandboxDied", "SandboxUnavailable", "SnapshotGone", "StoreCorrupt",
     ),
     "interpreter": (
         "CellError", "CellResult", "Interpreter", "InterpreterSnapshot", "Variable",

@@ -32,6 +32,7 @@ from envgym.errors import EnvironmentFailure as EnvironmentFailure
 from envgym.errors import Failure as Failure
 from envgym.errors import GraderFailure as GraderFailure
 from envgym.errors import InfrastructureFailure as InfrastructureFailure
+from envgym.errors import Overloaded as Overloaded
 from envgym.errors import PoolFull as PoolFull
 from envgym.errors import ReplayDiverged as ReplayDiverged
 from envgym.errors import SandboxDied as SandboxDied
@@ -143,6 +144,7 @@ __all__ = [
     "MeteredBackend",
     "OnPolicyQueue",
     "Origin",
+    "Overloaded",
     "Page",
     "ParseError",
     "Part",

@@ -94,7 +94,8 @@ class Step:
     legal: the actions that are possible next, as compact call strings (see `envgym.tools.parse_call`), where
         the environment can enumerate them; None otherwise.
     submission: what a grader judges (a patch, an answer), where the episode ends with one.
-    cost: seconds, money, test runs ... by name; outside the determinism comparison, as is `info`.
+    cost: seconds, money, test runs ... by name; outside the determinism comparison, as is `info`. In a turn, what
+        its actor reported (`Reply.cost`) is added to what the world reported.
     next_actor: who acts next where several do.
     """
 

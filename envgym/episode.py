@@ -173,7 +173,7 @@ class Began:
 class Unfinished:
     """An episode that has begun and not ended, as far as it was recorded.
 
-    said: the turn that the world has not answered; its `step` is empty.
+    said: the turn that the world has not answered; its `step` holds only what it cost.
     """
 
     began: Began

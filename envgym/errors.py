@@ -5,6 +5,7 @@ The model's fault is data and never appears here. The programmer's fault is a pl
 
     EnvgymError
     +-- AgentFailure              the agent program or its policy broke         boundary "agent"
+    |   +-- Overloaded            the policy's server takes no more for now (HTTP 429, 503)
     +-- EnvironmentFailure        reset/step/close raised or lied               boundary "environment"
     |   +-- ReplayDiverged        a replayed action gave another state
     +-- GraderFailure             no verdict could be reached                   boundary "grader"
@@ -35,6 +36,7 @@ __all__ = [
     "Failure",
     "GraderFailure",
     "InfrastructureFailure",
+    "Overloaded",
     "PoolFull",
     "ReplayDiverged",
     "SandboxDied",
@@ -64,6 +66,10 @@ class AgentFailure(EnvgymError):
     """The agent program or the policy behind it broke."""
 
     boundary = Boundary.AGENT
+
+
+class Overloaded(AgentFailure):
+    """The server behind the policy takes no more for now (HTTP 429, 503), and did not within the time."""
 
 
 class EnvironmentFailure(EnvgymError):

@@ -6,7 +6,8 @@ recorded by an earlier process is gone on with.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
@@ -15,10 +16,11 @@ from envgym.clean_up import close_both, end_all, release_all, snapshots_of
 from envgym.deadlines import deadline
 from envgym.env import THE_AGENT, Env, Snapshot
 from envgym.episode import Episode, Unfinished
-from envgym.errors import Boundary, EnvgymError, Failure, ReplayDiverged, boundary
+from envgym.errors import Boundary, EnvgymError, Failure, Overloaded, PoolFull, ReplayDiverged, boundary
 from envgym.policy import Agent
 from envgym.regain import regain
 from envgym.rollout import Origin, Recorder, Rollout, play, unplayed
+from envgym.window import Pass, Window
 
 __all__ = ["Job", "Memory", "run_episode", "stream"]
 
@@ -28,6 +30,10 @@ _LOG = logging.getLogger("envgym")
 
 _MISTAKES = (TypeError, ValueError, LookupError, AttributeError, NameError, ImportError, NotImplementedError)
 """What a factory raises when the program is wrong: every episode would meet it again."""
+
+
+_PUSHED_BACK = frozenset({Overloaded.__name__, PoolFull.__name__})
+"""Kinds of failures that say that there was no room, and nothing of the episode."""
 
 
 class Memory(Recorder, Protocol):
@@ -107,7 +113,7 @@ async def _attempt(job: Job, *, last: bool, found: Unfinished | None = None) -> 
                 failure = Failure.of(error, where="regain", turn=len(found.turns))
                 return replace(unplayed(job.task_id, origin, job.rollout, failure, started), **_known(found))
         episode = await play(env, {job.actor: agent}, origin=origin, rollout=job.rollout, found=found)
-        if episode.failure is not None and not last:
+        if episode.failure is not None and not last and not _pushed_back(episode):
             await release_all(env, snapshots_of(episode.turns), limits)
         return episode
     finally:
@@ -123,8 +129,9 @@ async def _as_coroutine(awaitable: Awaitable[T]) -> T:
 
 
 async def stream(
-    jobs: Iterable[Job], *, concurrency: int, retries: int = 0, memory: Memory | None = None
-) -> AsyncIterator[Episode]:
+    jobs: Iterable[Job], *, concurrency: int, retries: int = 0, memory: Memory | None = None,
+    patience_s: float = 600.0,
+) -> AsyncGenerator[Episode, None]:  # fmt: skip
     """Play jobs with at most `concurrency` at a time and yield episodes as they finish.
 
     memory: where all that happens is recorded, and what an earlier process recorded is found: an episode that has
@@ -135,35 +142,93 @@ async def stream(
     a job's id.
 
     Jobs are drawn lazily. An episode whose world failed is played again afresh up to `retries` times (a new
-    environment, the same seed); the last try is yielded, failed or not. Leaving the iterator cancels what is
-    still running and waits for its clean-up.
+    environment, the same seed); the last try is yielded, failed or not. Where sandboxes or a policy's server push
+    back (PoolFull, Overloaded), fewer are played at a time (see `envgym.window`) and the episode goes on later,
+    or begins again where nothing remembers it; it fails when nothing else plays and nothing went well for
+    `patience_s`.
+    Leaving the iterator cancels what is still running and waits for its clean-up.
     """
-    if concurrency < 1:
-        raise ValueError(f"concurrency is {concurrency}; it must be at least 1")
-    source = iter(jobs)
-    running: set[asyncio.Task[Episode]] = set()
-    done: set[asyncio.Task[Episode]] = set()
+    window = Window(concurrency)
+
+    def again(episode: Episode, others: int) -> bool:
+        kept = memory is not None or not snapshots_of(episode.turns)  # which would be lost with the try
+        return kept and (others > 0 or window.refused_s < patience_s)
+
+    playing = _Playing(jobs, window, lambda job: _remembered(job, retries, memory), again)
     try:
-        exhausted = False
-        while True:
-            while not exhausted and len(running) < concurrency:
-                job = next(source, None)
-                if job is None:
-                    exhausted = True
-                else:
-                    running.add(asyncio.create_task(_remembered(job, retries, memory)))
-            if not running:
-                return
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                yield task.result()
+        while await playing.more():
+            while (episode := playing.ended()) is not None:
+                yield episode
     finally:
-        await end_all(running | done)  # several may have ended by the same mistake, and one of them is raised
+        await end_all(playing.tasks)  # several may have ended by the same mistake, and one of them is raised
+
+
+class _Playing:
+    """The jobs of one `stream`: those that wait for room, and a task for each that is played."""
+
+    __slots__ = ("_again", "_done", "_exhausted", "_later", "_one", "_running", "_source", "_window")
+
+    def __init__(
+        self, jobs: Iterable[Job], window: Window, one: Callable[[Job], Coroutine[None, None, Episode]],
+        again: Callable[[Episode, int], bool],
+    ) -> None:  # fmt: skip
+        self._source, self._window, self._one, self._again = iter(jobs), window, one, again
+        self._exhausted = False
+        self._later: deque[Job] = deque()
+        self._running: dict[asyncio.Task[Episode], tuple[Job, Pass]] = {}
+        self._done: set[asyncio.Task[Episode]] = set()
+
+    @property
+    def tasks(self) -> set[asyncio.Task[Episode]]:
+        """All that was started and not yielded."""
+        return self._done | self._running.keys()
+
+    async def more(self) -> bool:
+        """Start what there is room for and wait until something ended, or may start; False when all is played."""
+        while (self._later or not self._exhausted) and (passed := self._window.start()) is not None:
+            job = self._later.popleft() if self._later else next(self._source, None)
+            if job is None:
+                self._window.end(passed)
+                self._exhausted = True
+                break
+            self._running[asyncio.create_task(self._one(job))] = job, passed
+        if self._running:
+            until = (self._window.pause_s or None) if self._later or not self._exhausted else None
+            self._done, _ = await asyncio.wait(self._running, timeout=until, return_when=asyncio.FIRST_COMPLETED)
+            return True
+        if self._exhausted and not self._later:
+            return False
+        await asyncio.sleep(self._window.pause_s)
+        return True
+
+    def ended(self) -> Episode | None:
+        """The next episode that ended; what was pushed back is played later instead."""
+        while self._done:
+            task = self._done.pop()
+            job, passed = self._running.pop(task)
+            try:
+                episode = task.result()
+            except BaseException:
+                self._window.end(passed)
+                self._done.add(task)
+                raise
+            passed.refused = _pushed_back(episode) or (None if episode.failure is not None else False)
+            self._window.end(passed)
+            if passed.refused and self._again(episode, len(self._running)):
+                self._later.append(job)
+                continue
+            return episode
+        return None
+
+
+def _pushed_back(episode: Episode) -> bool:
+    """Whether it failed only because there was no room for it at that time."""
+    return episode.failure is not None and episode.failure.kind in _PUSHED_BACK
 
 
 async def _run_with_retries(job: Job, retries: int) -> Episode:
     episode = await _attempt(job, last=retries < 1)
-    while episode.failure is not None and retries > 0:
+    while episode.failure is not None and retries > 0 and not _pushed_back(episode):
         retries -= 1
         episode = await _attempt(job, last=retries < 1)
     return episode
@@ -188,6 +253,7 @@ async def _remembered(job: Job, retries: int, memory: Memory | None) -> Episode:
             played = await _attempt(job, last=left == 0)
         if played.failure is None:
             memory.append(played)
+        if played.failure is None or _pushed_back(played):
             break
     return played
 

@@ -4,8 +4,8 @@ The trunk only fixes the seam. Token ids and log-probabilities are kept exactly 
 re-tokenised.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from envgym.env import Step
@@ -84,6 +84,8 @@ class Reply:
         `prompt_ids` is the whole new context.
     position: how many ids the segment already held before `prompt_ids`; checked by `Episode`.
     allowed: the ids the first sampled token was restricted to, None when unrestricted.
+    cost: what the answer cost, by name, where the agent knows: "usd", "prompt_tokens", "completion_tokens". Finite
+        and not negative; it is added to the cost of the step that follows.
     """
 
     action: Action
@@ -92,6 +94,7 @@ class Reply:
     segment: int = 0
     position: int = 0
     allowed: tuple[int, ...] | None = None
+    cost: Mapping[str, float] = field(default_factory=dict)
 
 
 @runtime_checkable

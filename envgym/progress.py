@@ -80,11 +80,30 @@ class Bar:
         if self._console is not None:
             self._console.print(line, highlight=False, soft_wrap=True)
 
-    def update(self, done: int, note: str = "", *, elapsed_s: float | None = None) -> None:
-        """`done` steps are complete; `elapsed_s` counts what an earlier, resumed run spent too."""
+    def tell(self, note: str) -> None:
+        """Show another note on a terminal; nothing else has changed."""
+        if self._bar is not None:
+            self._bar.update(self._task, note=note)
+
+    def update(
+        self,
+        done: int,
+        note: str = "",
+        *,
+        elapsed_s: float | None = None,
+        measured: bool = True,
+        at_most_s: float | None = None,
+    ) -> None:
+        """`done` steps are complete; `elapsed_s` counts what an earlier, resumed run spent too.
+
+        measured: whether the last one was done now, so that its duration tells of those to come. at_most_s: a bound
+        on the seconds that are left.
+        """
         now = time.perf_counter()
         elapsed = now - self._started if elapsed_s is None else elapsed_s
-        left = self._eta.left(done, elapsed, now - self._last)
+        left = self._eta.left(done, elapsed, now - self._last if measured else None)
+        if left is not None and at_most_s is not None:
+            left = min(left, at_most_s)
         self._last = now
         if self._bar is not None:
             self._bar.update(self._task, completed=done, eta=clock(left), note=note)

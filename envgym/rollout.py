@@ -5,7 +5,7 @@ into data (`Episode.failure`). It does not grade, credit or learn; `jobs` plays 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
@@ -34,7 +34,10 @@ class Recorder(Protocol):
         ...
 
     def said(self, episode: str, index: int, turn: Turn) -> None:
-        """The actor of the next turn has spoken, and the world takes time to answer: the turn's step is empty."""
+        """The actor of the next turn has spoken, and the world takes time to answer.
+
+        The turn's step is empty but for what the actor's answer cost.
+        """
         ...
 
     def turn(self, episode: str, index: int, turn: Turn) -> None:
@@ -99,17 +102,18 @@ class _Play:
                     if type(reply) is Waiting:
                         reply = await reply.within(limits.act_s, "act", Boundary.AGENT)
                 action, act_s = reply.action, perf_counter() - asked
+                spent = reply.cost
             else:
-                action = said.action
+                action, spent = said.action, said.step.cost
             self.where, asked = "step", perf_counter()
             with _STEPPING:
                 answer = begin(self.env.step(action))
                 if type(answer) is Waiting:
                     if record is not None and said is None:  # what a world that takes its time is asked is kept
-                        said = Turn.of(actor, reply, _UNANSWERED, snapshot, (act_s, 0.0))
+                        said = Turn.of(actor, reply, _unanswered(spent), snapshot, (act_s, 0.0))
                         record.said(self.episode_id, len(turns), said)
                     answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
-                step = answered(answer)
+                step = _charged(answered(answer), spent)
             step_s = perf_counter() - asked
             if said is None:
                 turn = Turn.of(actor, reply, step, snapshot, (act_s, step_s))
@@ -212,6 +216,17 @@ async def play(
         provenance=rollout.provenance,
         wall_s=perf_counter() - state.started,
     )
+
+
+def _unanswered(spent: Mapping[str, float]) -> Step:
+    return Step(cost=dict(spent)) if spent else _UNANSWERED
+
+
+def _charged(step: Step, spent: Mapping[str, float]) -> Step:
+    """A step with what its turn's actor spent added to its cost."""
+    if not spent:
+        return step
+    return replace(step, cost={**spent, **{name: cost + spent.get(name, 0.0) for name, cost in step.cost.items()}})
 
 
 def _began(origin: Origin, task_id: str, root: Step, rollout: Rollout) -> Began:

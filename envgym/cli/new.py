@@ -20,7 +20,7 @@ def new_command(
     place = into if into is not None else Path(name)
     for path in write_skeleton(name, place):
         print(path)
-    print(f"next: pip install -e {shlex.quote(str(place))} && envgym check {name} && envgym rollout {name}")
+    print(f"next: pip install -e {shlex.quote(str(place))} && envgym check {name} && envgym collect {name}")
 
 
 def write_skeleton(name: str, place: Path) -> list[Path]:

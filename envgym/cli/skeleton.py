@@ -137,7 +137,7 @@ An environment for envgym. Install it, check it, play it, train on it:
 ```bash
 pip install -e .
 envgym check @NAME@
-envgym rollout @NAME@ --agent random -n 100 --out runs/random.episodes
+envgym collect @NAME@ --agent random -n 100 --out runs/random.episodes
 python -m pytest tests
 envgym train --set env=@NAME@ --set expert=random --out runs/@NAME@
 ```

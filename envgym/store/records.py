@@ -138,7 +138,8 @@ def _turned(record: Turned | Said) -> tuple[dict[str, Any], tuple[bytes, ...]]:
     head = {
         "k": "turned" if type(record) is Turned else "said",
         "episode": record.episode, "index": record.index, "actor": turn.actor,
-        "messages": turn.messages, "step": _step(turn.step) if type(record) is Turned else None,
+        "messages": turn.messages,
+        "step": _step(turn.step) if type(record) is Turned or turn.step.cost else None,  # a said one has only that
         "segment": turn.segment, "position": turn.position,
         "versions": [(run.start, run.version) for run in turn.versions], "allowed": turn.allowed,
         "snapshot": turn.snapshot, "error": turn.error, "act_s": turn.act_s, "step_s": turn.step_s,

@@ -49,7 +49,7 @@ def test_list_survives_a_package_that_cannot_be_imported(envgym, tmp_path, monke
     assert ran.code == 0
     assert ran.out.count("broken: there is no module no_such_package_anywhere") == 2
     assert "pip install 'broken[food]' (lacks no-such-distribution)" in ran.out
-    assert envgym("rollout", "broken").code == 1
+    assert envgym("collect", "broken").code == 1
 
 
 def test_an_extra_lacks_what_a_nested_extra_lacks(tmp_path, monkeypatch):
@@ -90,9 +90,9 @@ def test_doctor_reports_host_backends_and_extras(envgym):
     assert found["why"] in text
 
 
-def test_rollout_collects_what_show_shows(envgym, memory, tmp_path):
+def test_collect_stores_what_show_shows(envgym, memory, tmp_path):
     out = tmp_path / "runs" / "memory.episodes"
-    ran = envgym("rollout", "memory", "--agent", "player", "-n", "6", "--turns", "5", "--out", str(out), "--json")
+    ran = envgym("collect", "memory", "--agent", "player", "-n", "6", "--turns", "5", "--out", str(out), "--json")
     summary = json.loads(ran.out)
     assert ran.code == 0
     assert summary["episodes"] == 6
@@ -119,14 +119,14 @@ def test_the_same_plan_gives_the_same_episodes_whatever_the_concurrency(envgym, 
     for concurrency in ("1", "8"):
         paths.append(tmp_path / concurrency)
         options = ("--agent", "player", "-n", "8", "--seed", "3", "--concurrency", concurrency)
-        assert envgym("rollout", "memory", *options, "--out", str(paths[-1])).code == 0
+        assert envgym("collect", "memory", *options, "--out", str(paths[-1])).code == 0
     one, many = ({episode.id: episode for episode in StoreReader(path)} for path in paths)
     assert one == many
 
 
-def test_a_rollout_goes_on_where_an_earlier_one_was_cut_off(envgym, memory, tmp_path):
+def test_a_collection_goes_on_where_an_earlier_one_was_cut_off(envgym, memory, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    options = ("rollout", "memory", "--agent", "player", "-n", "5", "--seed", "2", "--json", "--out")
+    options = ("collect", "memory", "--agent", "player", "-n", "5", "--seed", "2", "--json", "--out")
     first = json.loads(envgym(*options, str(whole)).out)
     episodes = list(StoreReader(whole))
     with StoreWriter(cut) as writer:  # killed while the fourth was played
@@ -136,7 +136,7 @@ def test_a_rollout_goes_on_where_an_earlier_one_was_cut_off(envgym, memory, tmp_
         writer.turn(episodes[3].id, 0, episodes[3].turns[0])
     ran = envgym(*options, str(cut))
     assert (ran.code, f"{cut} holds 3 of 5 episodes; the others are played" in ran.err) == (0, True)
-    differ = {"out", "wall_s"}
+    differ = {"out", "wall_s", "all_calls_s"}
     assert {name: value for name, value in json.loads(ran.out).items() if name not in differ} == {
         name: value for name, value in first.items() if name not in differ
     }
@@ -164,13 +164,13 @@ def contents(store):
         (("guess-hidden", "--agent", "random", "-n", "4"), "'guess-s0-00000"),
     ],
 )
-def test_a_rollout_goes_on_with_its_own_plan_only(envgym, tmp_path, arguments, said):
+def test_a_collection_goes_on_with_its_own_plan_only(envgym, tmp_path, arguments, said):
     out = tmp_path / "episodes"
     register("environments", "guess-hidden", GUESS)
     try:
-        assert envgym("rollout", "guess", "--agent", "random", "-n", "4", "--out", str(out)).code == 0
+        assert envgym("collect", "guess", "--agent", "random", "-n", "4", "--out", str(out)).code == 0
         before = contents(out)
-        ran = envgym("rollout", *arguments, "--out", str(out))
+        ran = envgym("collect", *arguments, "--out", str(out))
     finally:
         unregister("environments", "guess-hidden")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
@@ -178,14 +178,14 @@ def test_a_rollout_goes_on_with_its_own_plan_only(envgym, tmp_path, arguments, s
     assert contents(out) == before
 
 
-def test_a_rollout_into_what_is_no_store_says_so_and_leaves_it(envgym, tmp_path):
+def test_a_collection_into_what_is_no_store_says_so_and_leaves_it(envgym, tmp_path):
     notes = tmp_path / "notes"
     notes.write_text("mine")
     for out, said in (
         (tmp_path, "holds other things and no store; name a new folder"),
         (notes, "is a file; a store is"),
     ):
-        ran = envgym("rollout", "guess", "--agent", "random", "--out", str(out))
+        ran = envgym("collect", "guess", "--agent", "random", "--out", str(out))
         assert (ran.code, said in ran.err) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
     assert notes.read_text() == "mine"
@@ -197,8 +197,8 @@ def test_one_mistake_in_many_episodes_is_one_row(envgym, memory):
 
     register("environments", "explodes", replace(GUESS, name="explodes", make=explode))
     try:
-        ran = envgym("rollout", "explodes", "--agent", "player", "-n", "12")
-        found = json.loads(envgym("rollout", "explodes", "--agent", "player", "-n", "12", "--json").out)
+        ran = envgym("collect", "explodes", "--agent", "player", "-n", "12")
+        found = json.loads(envgym("collect", "explodes", "--agent", "player", "-n", "12", "--json").out)
     finally:
         unregister("environments", "explodes")
     assert (found["failed"], [row["count"] for row in found["failures"]]) == (12, [12])
@@ -207,27 +207,27 @@ def test_one_mistake_in_many_episodes_is_one_row(envgym, memory):
     assert "and more of it" not in ran.out
 
 
-def test_a_rollout_tells_its_progress_where_there_is_no_terminal(envgym):
-    ran = envgym("rollout", "guess", "--agent", "random", "-n", "3")
+def test_a_collection_tells_its_progress_where_there_is_no_terminal(envgym):
+    ran = envgym("collect", "guess", "--agent", "random", "-n", "3")
     assert ran.err.splitlines()[-1].startswith("episodes 3/3  0:00:0")
 
 
 def test_the_command_that_is_offered_next_can_be_pasted(envgym, tmp_path):
     out = tmp_path / "my runs" / "a;b"
-    said = envgym("rollout", "guess", "--agent", "random", "-n", "1", "--out", str(out)).out
+    said = envgym("collect", "guess", "--agent", "random", "-n", "1", "--out", str(out)).out
     assert shlex.split(said.splitlines()[-1])[-3:] == ["envgym", "show", str(out)]
     assert f"pip install -e '{tmp_path}/my env' " in envgym("new", "my-env", "--into", f"{tmp_path}/my env").out
 
 
 def test_failures_are_counted_in_a_table_and_all_failing_is_status_1(envgym, memory, full_disk):
-    ran = envgym("rollout", "full-disk", "--agent", "player", "-n", "3")
+    ran = envgym("collect", "full-disk", "--agent", "player", "-n", "3")
     assert ran.code == 1
     assert "3 failed; they have no reward and are in no mean" in ran.out
     assert "No space left" in ran.out
 
 
 def test_an_option_that_the_environment_does_not_know_is_the_callers_mistake(envgym, memory):
-    ran = envgym("rollout", "memory", "--agent", "player", "-n", "3", "--env-option", "no_such=1")
+    ran = envgym("collect", "memory", "--agent", "player", "-n", "3", "--env-option", "no_such=1")
     assert ran.code == 2
     assert "no_such" in ran.err
 

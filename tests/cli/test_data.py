@@ -1,4 +1,4 @@
-"""`envgym data`: every command on a store that `envgym rollout` made."""
+"""`envgym data`: every command on a store that `envgym collect` made."""
 
 import json
 
@@ -11,7 +11,7 @@ from envgym.store import StoreReader
 @pytest.fixture
 def played(envgym, tmp_path):
     store = tmp_path / "played"
-    ran = envgym("rollout", "guess", "--agent", "random", "-n", "12", "--out", str(store))
+    ran = envgym("collect", "guess", "--agent", "random", "-n", "12", "--out", str(store))
     assert ran.code == 0
     return store
 

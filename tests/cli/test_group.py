@@ -22,7 +22,7 @@ def test_help_lists_every_command_with_a_summary(envgym):
     ran = envgym("--help")
     assert ran.code == 0
     listed = {line.split()[0]: line for line in ran.out.partition("Commands:")[2].splitlines() if line.strip()}
-    assert set(listed) >= set(names("commands")) >= {"list", "doctor", "new", "check", "rollout", "show", "reap"}
+    assert set(listed) >= set(names("commands")) >= {"list", "doctor", "new", "check", "collect", "show", "reap"}
     assert all(len(line.split()) > 3 for line in listed.values()), listed
 
 
@@ -40,24 +40,24 @@ def test_help_imports_nothing_heavy_and_no_leaf():
 
 
 def test_a_misspelt_command_gets_the_nearest_one(envgym):
-    ran = envgym("rolout")
+    ran = envgym("colect")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "envgym: unknown command 'rolout'; did you mean 'rollout'?\n"
+    assert ran.err == "envgym: unknown command 'colect'; did you mean 'collect'?\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("rollout", "gues"), "did you mean 'guess'?"),
-        (("rollout", "guess", "--agent", "randm"), "did you mean 'random'?"),
+        (("collect", "gues"), "did you mean 'guess'?"),
+        (("collect", "guess", "--agent", "randm"), "did you mean 'random'?"),
         (("check", "namespce"), "did you mean 'namespace'?"),
         (("list", "--jsn"), "--json"),
-        (("rollout", "guess", "-n", "0"), "greater than or equal to 1"),
-        (("rollout", "guess", "--env-option", "x"), "--env-option 'x' is not of the form name=value"),
-        (("rollout", "guess", "--task-option", "coun=3"), "--task-option.coun = 3: there is no such option"),
-        (("rollout", "guess", "--env-option", "foo=1"), "--env-option.foo = 1: there is no such option; known: "),
-        (("rollout", "guess", "--agent", "lm"), "--agent-option: it needs the option 'model', which is not given"),
-        (("rollout", "guess", "--split", "tst"), "its splits: heldout, train"),
+        (("collect", "guess", "-n", "0"), "greater than or equal to 1"),
+        (("collect", "guess", "--env-option", "x"), "--env-option 'x' is not of the form name=value"),
+        (("collect", "guess", "--task-option", "coun=3"), "--task-option.coun = 3: there is no such option"),
+        (("collect", "guess", "--env-option", "foo=1"), "--env-option.foo = 1: there is no such option; known: "),
+        (("collect", "guess", "--agent", "lm"), "--agent-option: it needs the option 'model', which is not given"),
+        (("collect", "guess", "--split", "tst"), "its splits: heldout, train"),
         (("show", "no-such-file"), "no-such-file"),
         (("new", "Bad_Name"), "kebab-case"),
         (("reap", "--backend", "namespac"), "did you mean 'namespace'?"),
@@ -133,7 +133,7 @@ def _envgym(arguments: str) -> list[str]:
     return ["/bin/sh", "-c", f'exec "{sys.executable}" -c "import envgym.cli; envgym.cli.main()" {arguments}']
 
 
-@pytest.mark.parametrize("arguments", ["rollout guess --agent random -n 2 --json", "list", "list --json"])
+@pytest.mark.parametrize("arguments", ["collect guess --agent random -n 2 --json", "list", "list --json"])
 def test_a_closed_standard_output_is_one_line(arguments):
     done = subprocess.run(_envgym(f"{arguments} >&-"), stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 1
@@ -142,9 +142,9 @@ def test_a_closed_standard_output_is_one_line(arguments):
 
 
 @pytest.mark.slow
-def test_an_interrupted_rollout_says_what_is_kept_and_how_to_go_on(tmp_path):
+def test_an_interrupted_collection_says_what_is_kept_and_how_to_go_on(tmp_path):
     out = tmp_path / "episodes"
-    command = _envgym(f"rollout guess --agent random -n 1000000 --out {out}")
+    command = _envgym(f"collect guess --agent random -n 1000000 --out {out}")
     pipes: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
     # tests that run in the background of a script inherit that interrupts are ignored
     listening = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)

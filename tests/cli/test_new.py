@@ -37,7 +37,7 @@ def test_the_skeleton_installs_passes_its_checks_and_plays(envgym, tmp_path):
     _run("-m", "pip", "--disable-pip-version-check", *install, str(place), site=site)
     assert "number-game" in _run(*_CLI, "list", site=site)
     assert "the contract is kept" in _run(*_CLI, "check", "number-game", site=site)
-    assert "8 episodes of number-game by random" in _run(*_CLI, "rollout", "number-game", "-n", "8", site=site)
+    assert "8 episodes of number-game by random" in _run(*_CLI, "collect", "number-game", "-n", "8", site=site)
     options = ("-q", "-p", "no:cacheprovider", "--rootdir", str(place))
     assert "1 passed" in _run("-m", "pytest", *options, "tests", site=site, cwd=place)
 

@@ -20,7 +20,7 @@ from envgym.episode import Began, Episode
 from envgym.jobs import Job, stream
 from envgym.limits import Limits
 from envgym.messages import Action
-from envgym.policy import Agent
+from envgym.policy import Agent, Reply
 from envgym.rollout import Rollout
 from envgym.store import StoreReader, StoreWriter
 from envgym.store.log import read_log
@@ -235,3 +235,32 @@ def test_law_p_with_sigkill_at_random_moments(tmp_path: Path) -> None:
     with StoreReader(path) as reader:
         assert {episode.id: episode for episode in reader} == whole
         assert reader.table("episodes").num_rows == len(whole)
+
+
+class Paid:
+    """An agent that knows what its answers cost."""
+
+    name = "agent"
+
+    def __init__(self, env: Env, seed: int) -> None:
+        self._inner = RandomAgent(env.tools, seed=seed)
+
+    async def act(self, step: Step) -> Reply:
+        return replace(await self._inner.act(step), cost={"usd": 0.25, "completion_tokens": 3})
+
+    def fork(self, *, seed: int) -> Agent:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def test_what_an_answer_cost_is_in_its_turn_also_when_the_world_answers_in_another_process(tmp_path: Path) -> None:
+    paid = jobs(1, make_agent=Paid)
+    (whole,) = play(tmp_path / "whole", paid).values()
+    assert [turn.step.cost["usd"] for turn in whole.turns] == [0.25] * len(whole.turns)
+    path = tmp_path / "killed"
+    with StoreWriter(path) as memory:
+        memory.begin(Began.of(whole))
+        memory.said(whole.id, 0, replace(whole.turns[0], step=Step(cost={"usd": 0.25, "completion_tokens": 3.0})))
+    assert play(path, jobs(1, make_agent=Paid)) == {whole.id: whole}

@@ -1,0 +1,76 @@
+"""The agent ``chat``: any server that speaks OpenAI's chat completions acts, by name and options.
+
+Its turns hold messages, costs and no token ids: they are stored and shown, and never train. `LMAgent`'s train.
+"""
+
+import os
+
+from envgym.env import THE_AGENT, Step
+from envgym.episode import Turn
+from envgym.messages import Message, ToolSpec
+from envgym.policy import Reply
+from envgym.task import Task
+from envgym_agents.chat_client import ChatClient, Price, Server, shared
+from envgym_agents.chat_format import request_messages
+
+__all__ = ["ChatAgent", "chat_agent"]
+
+
+class ChatAgent:
+    """One actor in one episode: the conversation on one side, a server on the other.
+
+    The server draws: equal seeds make no equal answers. What was said before a kill is recalled, not asked again.
+    """
+
+    def __init__(self, client: ChatClient, *, tools: tuple[ToolSpec, ...] = (), name: str = THE_AGENT) -> None:
+        self.name = name
+        self._client, self._tools = client, tools
+        self._history: list[Message] = []
+        self._closed = False
+
+    async def act(self, step: Step) -> Reply:
+        """Answer a step. Raises Overloaded, AgentFailure (see `ChatClient.ask`)."""
+        self._history += step.observation
+        action, cost = await self._client.ask(request_messages(self._history), self._tools)
+        self._history.append(action.message)
+        return Reply(action, cost=cost)
+
+    def recall(self, step: Step, turn: Turn) -> None:
+        """See `envgym.regain.Recalling`."""
+        self._history += (*step.observation, turn.messages[0])
+
+    def fork(self, *, seed: int) -> "ChatAgent":
+        """An agent with the same history; the server draws anew."""
+        other = ChatAgent(self._client.again(seed=seed), tools=self._tools, name=self.name)
+        other._history = list(self._history)
+        return other
+
+    async def close(self) -> None:
+        """Give the connection back; idempotent."""
+        if not self._closed:
+            self._closed = True
+            await self._client.close()
+
+
+def chat_agent(  # noqa: PLR0913  # one parameter per option
+    task: Task, *, seed: int, model: str, base_url: str = "https://api.openai.com/v1",
+    key_env: str = "OPENAI_API_KEY", tools: tuple[ToolSpec, ...] = (), temperature: float | None = None,
+    max_tokens: int | None = None, price_in: float = 0.0, price_out: float = 0.0, most: int = 64,
+    patience_s: float = 240.0, request_s: float = 120.0,
+) -> ChatAgent:  # fmt: skip
+    """Any OpenAI-compatible server acts: `model` at `base_url`, with the key in the environment variable `key_env`.
+
+    key_env: "" for a server without keys. temperature, max_tokens: the server's own where not given. price_in,
+    price_out: US dollars per million tokens shown and sampled. most: requests at a time, fewer while the server
+    answers 429 or 503. patience_s: for one answer, with all its retries; request_s: for one try.
+    """
+    key = os.environ.get(key_env, "") if key_env else "none"
+    if not key:
+        raise ValueError(
+            f"--agent-option key_env={key_env}: there is no such environment variable; set it to the server's API "
+            "key, or give key_env='\"\"' for a server without keys"
+        )
+    server = Server(base_url, key, most=most, patience_s=patience_s, request_s=request_s)
+    options = {"temperature": temperature, "max_tokens": max_tokens}
+    client = shared(server, model, options, Price(price_in, price_out), seed=seed)
+    return ChatAgent(client, tools=tools)

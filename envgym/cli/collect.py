@@ -1,0 +1,162 @@
+"""Collects trajectories: any registered agent in any registered environment, written as they happen.
+
+It plays and stores; it does not train, and success is whatever the environment's own steps say. Stopped by a
+budget, by Ctrl-C, SIGTERM or SIGKILL, the same command goes on, and every episode is played once.
+"""
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, aclosing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from envgym.cli.options import key_values
+from envgym.cli.plan import Plan, Stored, check_store, run_plan
+from envgym.cli.spending import Budget, Meter
+from envgym.cli.tally import Tally, show
+from envgym.limits import Limits
+from envgym.store import StoreReader, StoreWriter, is_store
+
+if TYPE_CHECKING:
+    from envgym.progress import Bar
+
+__all__ = ["collect_command"]
+
+_TICK_S = 0.5
+
+
+def collect_command(  # noqa: PLR0913  # one parameter per option
+    env: Annotated[str, typer.Argument(help="A registered environment; see `envgym list`.")],
+    agent: Annotated[str, typer.Option("--agent", "--policy", help="A registered agent.")] = "random",
+    episodes: Annotated[int, typer.Option("-n", "--n", "--episodes", min=1, help="How many episodes.")] = 16,
+    out: Annotated[Path | None, typer.Option(help="Store the episodes here; the same command goes on.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only tasks of this split.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Fixes tasks' and agents' draws.")] = 0,
+    turns: Annotated[int, typer.Option(min=1, help="Bound on an episode's turns.")] = Limits().turns,
+    concurrency: Annotated[int, typer.Option(min=1, help="Most episodes at a time.")] = 16,
+    retries: Annotated[int, typer.Option(min=0, help="Fresh tries of an episode whose world failed.")] = 0,
+    budget_tokens: Annotated[int | None, typer.Option(min=1, help="Begin nothing after so many tokens.")] = None,
+    budget_s: Annotated[float | None, typer.Option(help="Stop after so many seconds of all calls.")] = None,
+    budget_cost: Annotated[float | None, typer.Option(help="Begin nothing after so many US dollars.")] = None,
+    sandbox: Annotated[str, typer.Option(help="Sandbox backend, where the environment needs one.")] = "auto",
+    env_option: Annotated[list[str] | None, typer.Option(help="name=value for the environment.")] = None,
+    task_option: Annotated[list[str] | None, typer.Option(help="name=value for its task set.")] = None,
+    agent_option: Annotated[list[str] | None, typer.Option(help="name=value for the agent.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable summary.")] = False,
+) -> None:
+    """Collect trajectories with a registered agent: bounded concurrency, budgets, progress, a table of failures."""
+    budget = Budget(budget_tokens, budget_s, budget_cost)
+    plan = Plan(
+        env, agent, episodes, Limits(turns=turns), split, seed, concurrency, retries, sandbox,
+        key_values(env_option or (), "--env-option"),
+        key_values(task_option or (), "--task-option"),
+        key_values(agent_option or (), "--agent-option"),
+    )  # fmt: skip
+    stored = Stored() if out is None else check_store(plan, out)
+    tally, terminated = Tally(plan), asyncio.Event()
+    try:
+        meter = asyncio.run(_collect(tally, out, stored, budget, terminated))
+    except KeyboardInterrupt as error:
+        error.add_note(_kept(tally, out))
+        raise
+    except asyncio.CancelledError:
+        if not terminated.is_set():
+            raise
+        print(f"envgym: terminated; {_kept(tally, out)}", file=sys.stderr)
+        raise typer.Exit(128 + signal.SIGTERM) from None
+    summary = tally.summary(out, meter)
+    if tally.turns and (unmet := budget.unmet(meter.spent)):
+        print(f"envgym: {unmet}", file=sys.stderr)
+    if as_json:
+        json.dump(summary, sys.stdout, indent=1)
+        print()
+    else:
+        show(summary)
+    if summary["failed"] and summary["failed"] == summary["episodes"]:
+        raise typer.Exit(1)
+
+
+def _kept(tally: Tally, out: Path | None) -> str:
+    count = tally.plan.episodes
+    if out is None:
+        return f"{tally.done} of {count} episodes were played, none is kept (--out STORE keeps them)"
+    kept = len(StoreReader(out)) if is_store(out) else 0
+    return f"{kept} of {count} episodes were played, kept in {out}; the same command goes on"
+
+
+async def _collect(
+    tally: Tally, out: Path | None, stored: Stored, budget: Budget, terminated: asyncio.Event
+) -> Meter:
+    from rich.console import Console  # only who plays pays for it
+
+    from envgym.progress import Bar
+
+    plan = tally.plan
+    with ExitStack() as stack:
+        stack.enter_context(_terminating(terminated))
+        writer = stack.enter_context(StoreWriter(out)) if out is not None else None
+        meter = Meter(budget, writer, stored=stored.ended, spent=stored.spent)
+        stack.callback(meter.save)
+        bar = stack.enter_context(Bar(Console(stderr=True), "episodes", plan.episodes))
+        if stored.ended or stored.unfinished:
+            bar.say(f"{out} holds {len(stored.ended)} of {plan.episodes} episodes; the others are played")
+        await _play(tally, meter, bar, stored)
+    if out is not None and tally.done < plan.episodes:
+        with StoreReader(out) as reader:  # what ended while the time was up
+            for episode in reader:
+                if episode.id not in tally.seen:
+                    tally.add(episode)
+    return meter
+
+
+async def _play(tally: Tally, meter: Meter, bar: "Bar", stored: Stored) -> None:
+    """Play the plan until it is done or the time is up."""
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            meter.save()
+            bar.tell(tally.note(meter))
+
+    bound_s = meter.budget.wall_s
+    left_s = None if bound_s is None or meter.over else bound_s - meter.wall_s
+    ticking = asyncio.create_task(tick())
+    try:
+        async with asyncio.timeout(left_s) as timeout, aclosing(run_plan(tally.plan, meter)) as episodes:
+            async for episode in episodes:
+                tally.add(episode)
+                note, at_most_s = tally.note(meter), meter.left_s()
+                bar.update(tally.done, note, measured=episode.id not in stored.ended, at_most_s=at_most_s)
+    except TimeoutError:
+        if not timeout.expired():
+            raise
+    finally:
+        ticking.cancel()
+        await asyncio.wait([ticking])
+    if not ticking.cancelled() and (error := ticking.exception()) is not None:
+        raise error
+
+
+@contextmanager
+def _terminating(terminated: asyncio.Event) -> Iterator[None]:
+    """SIGTERM ends the current task once, as an interrupt does: what is open is closed."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def end() -> None:
+        if not terminated.is_set():
+            terminated.set()
+            task.cancel()
+
+    before = signal.getsignal(signal.SIGTERM)
+    loop.add_signal_handler(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)

@@ -1,0 +1,171 @@
+"""What a collection plays: the episodes of a plan, in order, and whether a store was begun by the same plan."""
+
+import inspect
+import json
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envgym.cli.spending import Meter, Spent
+from envgym.env import Env
+from envgym.episode import Began, Episode
+from envgym.jobs import Job, stream
+from envgym.limits import Limits
+from envgym.policy import Agent
+from envgym.registry import find, make, make_backend, spec, wrong_option
+from envgym.rollout import Rollout
+from envgym.sandbox import SandboxBackend
+from envgym.store import StoreReader, is_store
+from envgym.task import Task, TaskSet
+
+__all__ = ["Plan", "Stored", "check_store", "run_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to play: `episodes` over the tasks of `split` in turn, episode i on task i modulo their number.
+
+    The same plan gives the same seeds and ids, whatever the concurrency.
+    """
+
+    env: str
+    agent: str
+    episodes: int
+    limits: Limits
+    split: str | None = None
+    seed: int = 0
+    concurrency: int = 16
+    retries: int = 0
+    sandbox: str = "auto"
+    env_options: dict[str, Any] = field(default_factory=dict)
+    task_options: dict[str, Any] = field(default_factory=dict)
+    agent_options: dict[str, Any] = field(default_factory=dict)
+
+    def tasks(self) -> TaskSet:
+        """The tasks of the split. Raises ValueError when there are none, or the set never ends."""
+        tasks = spec(self.env).tasks(**self.task_options)
+        if self.split is None:
+            return tasks
+        if tasks.infinite:
+            raise ValueError(f"--split {self.split}: the tasks of {self.env!r} never end; they are played in order")
+        chosen = tasks.split(self.split)
+        if not len(chosen):
+            known = ", ".join(sorted({task.split for task in tasks})) or "none"
+            raise ValueError(f"environment {self.env!r} has no tasks of split {self.split!r}; its splits: {known}")
+        return chosen
+
+    def check_options(self) -> None:
+        """Raise ValueError for an option that environment, task set or agent does not have, or needs."""
+        found = spec(self.env)
+        environment = {**found.defaults, **self.env_options}
+        environment.pop("isolate", None)  # which is `make`'s own
+        for wrong in (
+            wrong_option("--env-option", environment, found.make, given={"backend"}, skip=1),
+            wrong_option("--task-option", self.task_options, found.tasks),
+            wrong_option(
+                "--agent-option", self.agent_options, find("agents", self.agent), given={"seed", "tools"}, skip=1
+            ),
+        ):
+            if wrong is not None:
+                raise ValueError(wrong)
+
+    def _options(self) -> dict[str, Any]:
+        given = {"env": self.env_options, "task": self.task_options, "agent": self.agent_options}
+        return {f"{name} options": options for name, options in given.items() if options}
+
+    def jobs(self, backend: SandboxBackend | None) -> Iterator[Job]:
+        """One job per episode, made when it is drawn."""
+        self.check_options()
+        tasks, factory = self.tasks(), find("agents", self.agent)
+        wants_tools = "tools" in inspect.signature(factory).parameters
+        count = self.episodes if tasks.infinite else len(tasks)
+        if not count:
+            raise ValueError(f"environment {self.env!r} has no tasks; what are its --task-option values?")
+        played = {"turns": self.limits.turns, **self._options()}
+        provenance = (
+            *(("envgym", version("envgym")), ("environment", self.env), ("agent", self.agent)),
+            *((name, json.dumps(value, sort_keys=True)) for name, value in played.items()),
+        )
+        rollout = Rollout(limits=self.limits, provenance=provenance)
+
+        def job(index: int, task: Task) -> Job:
+            seed = int(np.random.SeedSequence((self.seed, index)).generate_state(1, np.uint64)[0] >> 1)
+
+            async def make_env() -> Env:
+                return make(self.env, task, backend=backend, **self.env_options)
+
+            def make_agent(env: Env) -> Agent:
+                options = {"tools": env.tools, **self.agent_options} if wants_tools else self.agent_options
+                made: Agent = factory(env.task, seed=seed, **options)
+                return made
+
+            return Job(make_env, make_agent, task.id, seed, f"{self.env}-s{self.seed}-{index:06d}", rollout)
+
+        return (job(index, tasks[index % count]) for index in range(self.episodes))
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What earlier calls left in a store: ids of episodes that ended, how many others began, what all that cost."""
+
+    ended: frozenset[str] = frozenset()
+    unfinished: int = 0
+    spent: Spent = field(default_factory=Spent)
+
+
+def check_store(plan: Plan, out: Path) -> Stored:
+    """What earlier, interrupted calls of a plan left in its store.
+
+    Raises ValueError naming the first episode that this plan would not play just so.
+    """
+    if not is_store(out):
+        return Stored()
+    stored, spent = [], Spent()
+    with StoreReader(out) as reader:
+        for episode in reader:
+            stored.append(Began.of(episode))
+            spent = sum(map(Spent.of, episode.turns), spent)
+        for found in reader.unfinished.values():
+            stored.append(found.began)
+            spent = sum(map(Spent.of, found.turns), spent)
+            spent += Spent() if found.said is None else Spent.of(found.said)
+        ended, unfinished = frozenset(reader.ids), len(reader.unfinished)
+    jobs, advice = {job.episode_id: job for job in plan.jobs(None)}, "go on with the command that began it"
+    for began in stored:
+        job = jobs.pop(began.id, None)
+        if job is None:
+            raise ValueError(
+                f"--out {out} holds episode {began.id!r}, which is not of this plan; {advice}, or name another"
+            )
+        then = {**dict(began.provenance), "task": began.task_id, "seed": began.seed}
+        now = {**dict(job.rollout.provenance), "task": job.task_id, "seed": job.seed}
+        for name in {**then, **now}:
+            if then.get(name) != now.get(name):
+                raise ValueError(
+                    f"--out {out} was begun otherwise: {name} was {then.get(name, 'not given')}, now it is "
+                    f"{now.get(name, 'not given')}; {advice}, or name another store"
+                )
+    return Stored(ended, unfinished, spent)
+
+
+async def run_plan(plan: Plan, meter: Meter) -> AsyncGenerator[Episode, None]:
+    """Play a plan and yield its episodes as they finish; those that a store remembers are not played again.
+
+    When a budget of the meter is spent, what plays is finished and nothing else begins.
+    """
+    async with AsyncExitStack() as stack:
+        backend = None
+        if spec(plan.env).sandbox:
+            backend = await stack.enter_async_context(make_backend(plan.sandbox))
+        jobs = meter.within(plan.jobs(backend))
+        playing = stream(jobs, concurrency=plan.concurrency, retries=plan.retries, memory=meter)
+        async with aclosing(playing):
+            async for episode in playing:
+                if episode.id not in meter:  # its world failed, and that is how it ended
+                    meter.append(episode)
+                yield episode

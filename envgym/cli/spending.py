@@ -1,0 +1,225 @@
+"""What a collection spends, and the budgets that end it.
+
+Tokens and money are counted from the turns as they are recorded, so that what a store holds counts whoever played
+it. What no turn tells is in the file ``spending.json`` of the store: the wall time of earlier calls, and what was
+spent on tries that were played again. A kill loses at most the last second of the former.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envgym.episode import Began, Episode, Turn, Unfinished
+from envgym.jobs import Job
+from envgym.store import StoreWriter
+
+__all__ = ["Budget", "Meter", "Spent"]
+
+_FILE = "spending.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Tokens and US dollars.
+
+    tokens: those that policies here were shown and sampled, each once, and those that servers reported
+    ("prompt_tokens" and "completion_tokens" of a turn's cost).
+    """
+
+    tokens: int = 0
+    usd: float = 0.0
+
+    @classmethod
+    def of(cls, turn: Turn) -> "Spent":
+        """What one turn cost; a cost that is no finite positive number counts nothing."""
+        cost = turn.step.cost
+        reported = _number(cost, "prompt_tokens") + _number(cost, "completion_tokens")
+        return cls(len(turn.prompt_ids) + len(turn.sampled_ids) + int(reported), _number(cost, "usd"))
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(self.tokens + other.tokens, self.usd + other.usd)
+
+    def __sub__(self, other: "Spent") -> "Spent":
+        return Spent(self.tokens - other.tokens, self.usd - other.usd)
+
+
+def _number(cost: Mapping[str, Any], name: str) -> float:
+    value = cost.get(name, 0.0)
+    return float(value) if isinstance(value, (int, float)) and 0 < value < math.inf else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much may be spent on a plan, over all calls; None is no bound. wall_s: of seconds that calls took."""
+
+    tokens: int | None = None
+    wall_s: float | None = None
+    usd: float | None = None
+
+    def __post_init__(self) -> None:
+        for option, bound in (("tokens", self.tokens), ("s", self.wall_s), ("cost", self.usd)):
+            if bound is not None and not 0 < bound < math.inf:
+                raise ValueError(f"--budget-{option} is {bound}; it must be a positive number")
+
+    def over(self, spent: Spent, wall_s: float) -> str | None:
+        """The option whose bound is reached, with both numbers, or None."""
+        if self.tokens is not None and spent.tokens >= self.tokens:
+            return f"--budget-tokens {self.tokens} is spent ({spent.tokens} tokens)"
+        if self.usd is not None and spent.usd >= self.usd:
+            return f"--budget-cost {self.usd:g} is spent ({spent.usd:.4f} usd)"
+        if self.wall_s is not None and wall_s >= self.wall_s:
+            return f"--budget-s {self.wall_s:g} is spent ({wall_s:.1f} s)"
+        return None
+
+    def unmet(self, spent: Spent) -> str | None:
+        """Which bound nothing ever counted towards, in words, or None."""
+        if self.tokens is not None and not spent.tokens:
+            return f"--budget-tokens {self.tokens} bounded nothing: no turn has tokens or reported any"
+        if self.usd is not None and not spent.usd:
+            prices = "for the agent chat, give the --agent-option price_in and price_out"
+            return f"--budget-cost {self.usd:g} bounded nothing: no turn reported usd; {prices}"
+        return None
+
+
+class Meter:
+    """The memory of a collection, which counts what passes through it; satisfies `envgym.jobs.Memory`.
+
+    memory: the store, or None where nothing is kept. stored: ids of episodes that ended in earlier calls. spent:
+    what its turns cost.
+    Raises ValueError when the file of earlier spending cannot be read.
+    """
+
+    def __init__(
+        self, budget: Budget, memory: StoreWriter | None = None, *, stored: frozenset[str] = frozenset(),
+        spent: Spent | None = None,
+    ) -> None:  # fmt: skip
+        self.budget, self._memory, self._stored = budget, memory, stored
+        self._path = None if memory is None else memory.path / _FILE
+        self._before_s, self._lost = _ledger(self._path)
+        self.before = (spent or Spent()) + self._lost
+        self.spent, self._started = self.before, time.monotonic()
+        self._said: dict[str, Spent] = {}
+        self.played = self.left_out = False
+        for name, found in self.unfinished.items():
+            if found.said is not None:
+                self._said[name] = Spent.of(found.said)
+
+    # -- the memory ------------------------------------------------------------------------------------------------
+
+    @property
+    def unfinished(self) -> Mapping[str, Unfinished]:
+        """See `envgym.jobs.Memory`; nothing where nothing is kept."""
+        return {} if self._memory is None else self._memory.unfinished
+
+    def __contains__(self, episode: str) -> bool:
+        """Whether an episode ended in the store."""
+        return self._memory is not None and episode in self._memory
+
+    def __getitem__(self, episode: str) -> Episode:
+        """One that did."""
+        if self._memory is None:
+            raise KeyError(episode)
+        return self._memory[episode]
+
+    def append(self, episode: Episode) -> None:
+        """An episode has ended; what it does not hold of what was recorded (an unanswered turn) is spent too."""
+        if episode.failure is not None and (found := self.unfinished.get(episode.id)) is not None:
+            recorded = sum(map(Spent.of, found.turns), self._said.pop(episode.id, Spent()))
+            self._lost += recorded - sum(map(Spent.of, episode.turns), Spent())
+            self.save()
+        if self._memory is not None:
+            self._memory.append(episode)
+
+    def begin(self, began: Began) -> None:
+        """An episode begins; what an earlier try of it cost is spent all the same."""
+        self.played = True
+        if (found := self.unfinished.get(began.id)) is not None:
+            self._lost = sum(map(Spent.of, found.turns), self._lost) + self._said.pop(began.id, Spent())
+            self.save()
+        self._said.pop(began.id, None)
+        if self._memory is not None:
+            self._memory.begin(began)
+
+    def said(self, episode: str, index: int, turn: Turn) -> None:
+        """An actor has spoken."""
+        if self._memory is not None:
+            self._memory.said(episode, index, turn)
+        self._said[episode] = cost = Spent.of(turn)
+        self.spent += cost
+
+    def turn(self, episode: str, index: int, turn: Turn) -> None:
+        """A turn is complete."""
+        self.played = True
+        if self._memory is not None:
+            self._memory.turn(episode, index, turn)
+        self.spent += Spent.of(turn) - self._said.pop(episode, Spent())
+
+    # -- the budget ------------------------------------------------------------------------------------------------
+
+    @property
+    def here_s(self) -> float:
+        """Seconds of this call so far."""
+        return time.monotonic() - self._started
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of all calls so far."""
+        return self._before_s + self.here_s
+
+    @property
+    def over(self) -> str | None:
+        """Which budget is spent, in words, or None."""
+        return self.budget.over(self.spent, self.wall_s)
+
+    def left_s(self) -> float | None:
+        """Seconds until a budget is spent at the present rates; None where none will be."""
+        budget, here_s, left = self.budget, self.here_s, []
+        if budget.wall_s is not None:
+            left.append(budget.wall_s - self.wall_s)
+        new = self.spent - self.before
+        if budget.tokens is not None and new.tokens > 0:
+            left.append((budget.tokens - self.spent.tokens) * here_s / new.tokens)
+        if budget.usd is not None and new.usd > 0:
+            left.append((budget.usd - self.spent.usd) * here_s / new.usd)
+        return max(0.0, min(left)) if left else None
+
+    def within(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        """The jobs in order; once a budget is spent, only those that ended in earlier calls."""
+        earlier = len(self._stored)
+        for job in jobs:
+            if job.episode_id in self._stored:
+                earlier -= 1
+            elif self.over is not None:
+                self.left_out = True
+                if not earlier:
+                    return
+                continue
+            yield job
+
+    def save(self) -> None:
+        """Write down what no turn tells. A store in which nothing was played stays as it is."""
+        if self._path is None or not self.played:
+            return
+        making = self._path.with_suffix(".making")
+        lost = {"tokens": self._lost.tokens, "usd": self._lost.usd}
+        making.write_text(json.dumps({"wall_s": self.wall_s, "played_again": lost}))
+        os.replace(making, self._path)
+
+
+def _ledger(path: Path | None) -> tuple[float, Spent]:
+    """The wall time and the lost spending of earlier calls."""
+    if path is None or not path.exists():
+        return 0.0, Spent()
+    try:
+        found = json.loads(path.read_text())
+        lost = found["played_again"]
+        return float(found["wall_s"]), Spent(int(lost["tokens"]), float(lost["usd"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} does not say what was spent ({type(error).__name__}: {error}); remove it to count from zero"
+        ) from error

@@ -1,0 +1,104 @@
+"""The sum of a collection, for people and for scripts."""
+
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envgym.cli.plan import Plan
+from envgym.cli.spending import Meter
+from envgym.episode import Episode
+from envgym.plain_text import visible
+
+__all__ = ["Tally", "show"]
+
+
+class Tally:
+    """Counts of a plan's episodes. What differs in the ids of task and episode alone is one failure."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.turns = self.sampled = self.failed = 0
+        self.seen: set[str] = set()
+        self.rewards: list[float] = []
+        self.stops: Counter[str] = Counter()
+        self.failures: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    @property
+    def done(self) -> int:
+        """How many were counted."""
+        return len(self.seen)
+
+    def add(self, episode: Episode) -> None:
+        """Count one episode."""
+        self.seen.add(episode.id)
+        self.turns += len(episode.turns)
+        self.sampled += episode.sampled_tokens
+        if episode.failure is None:
+            self.stops[str(episode.stop)] += 1
+            self.rewards += [] if episode.reward is None else [episode.reward]
+            return
+        self.failed += 1
+        failure, general = episode.failure, episode.failure.message
+        for name in (episode.id, episode.task_id):
+            general = general.replace(name, "")
+        row = {"boundary": str(failure.boundary), "kind": failure.kind, "where": failure.where}
+        first = {**row, "message": failure.message[:300], "count": 0}
+        self.failures.setdefault((*row.values(), general), first)["count"] += 1
+
+    def note(self, meter: Meter) -> str:
+        """The present rates, on one line."""
+        new, here_s = meter.spent - meter.before, max(meter.here_s, 1e-9)
+        parts = [f"{new.tokens / here_s:.0f} tokens/s"] if new.tokens else []
+        parts += [f"{meter.spent.usd:.4f} usd"] if meter.spent.usd else []
+        parts += [f"{self.failed} failed"] if self.failed else []
+        return "  ".join(parts)
+
+    def summary(self, out: Path | None, meter: Meter) -> dict[str, Any]:
+        """What a script is told. ended_by: the budget that is spent, where it kept an episode from being played."""
+        cut = self.done < self.plan.episodes
+        return {
+            "environment": self.plan.env,
+            "agent": self.plan.agent,
+            "episodes": self.done,
+            "of": self.plan.episodes,
+            "ended_by": meter.over if cut else None,
+            "failed": self.failed,
+            "turns": self.turns,
+            "sampled_tokens": self.sampled,
+            "mean_reward": float(np.mean(self.rewards)) if self.rewards else None,
+            "stops": dict(self.stops.most_common()),
+            "failures": sorted(self.failures.values(), key=lambda row: -row["count"]),
+            "tokens": meter.spent.tokens,
+            "usd": meter.spent.usd,
+            "wall_s": meter.here_s,
+            "all_calls_s": meter.wall_s,
+            "out": None if out is None else str(out),
+        }
+
+
+def show(summary: dict[str, Any]) -> None:
+    """Print a summary."""
+    mean = summary["mean_reward"]
+    print(
+        f"{summary['episodes']} episodes of {summary['environment']} by {summary['agent']} in "
+        f"{summary['wall_s']:.1f} s: {summary['turns']} turns, mean reward "
+        f"{'none' if mean is None else f'{mean:.3f}'}"
+    )
+    for stop, count in summary["stops"].items():
+        print(f"  {count:6}  {stop}")
+    if summary["failures"]:
+        print(f"{summary['failed']} failed; they have no reward and are in no mean:")
+    for row in summary["failures"]:
+        first = visible((row["message"].splitlines() or [""])[0])
+        print(f"  {row['count']:6}  {row['boundary']}  {row['kind']}: {first}")
+    if summary["tokens"]:
+        print(f"spent: {summary['tokens']} tokens, {summary['usd']:.4f} usd")
+    if summary["ended_by"]:
+        print(f"{summary['ended_by']}: {summary['episodes']} of {summary['of']} episodes were played")
+    if summary["out"]:
+        if summary["ended_by"]:
+            print("the same command with a larger budget goes on")
+        print(f"written to {summary['out']}; look at them with: envgym show {shlex.quote(summary['out'])}")
