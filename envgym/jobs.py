@@ -144,9 +144,9 @@ async def stream(
     Jobs are drawn lazily. An episode whose world failed is tried again up to `retries` times in a new environment
     with the same seed: afresh, or with a memory from where it stood. The last try is yielded, failed or not.
     Where sandboxes or a policy's server push back (PoolFull, Overloaded), fewer are played at a time (see
-    `envgym.window`) and the episode goes on later, or begins again where nothing remembers it; it fails when nothing
-    else plays and nothing went well for `patience_s`. Leaving the iterator cancels what is still running and waits
-    for its clean-up.
+    `envgym.window`) and the episode goes on later, or begins again where nothing remembers it; it fails when
+    nothing else plays and nothing went well for `patience_s`. Leaving the iterator cancels what is still running
+    and waits for its clean-up.
     """
     window = Window(concurrency)
 

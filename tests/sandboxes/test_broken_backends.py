@@ -132,6 +132,7 @@ def test_what_is_not_told_is_refused_not_kept(make, world, name):
     assert isinstance(verdict(name, backend, world), Refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("used", [1, 1 << 30], ids=["too little", "too much"])
 def test_a_backend_that_tells_wrongly_what_sandboxes_use_is_found(make, world, used):
     async def memory(self, sandboxes):

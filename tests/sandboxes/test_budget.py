@@ -39,7 +39,9 @@ def bounded(world, **resources):
     return world.model_copy(update={"resources": world.resources.model_copy(update=resources)})
 
 
-@pytest.fixture(params=["make", "make_local", "make_landlock"])
+@pytest.fixture(
+    params=["make", *(pytest.param(one, marks=pytest.mark.slow) for one in ("make_local", "make_landlock"))]
+)
 def make_any(request):
     return request.getfixturevalue(request.param)
 

@@ -143,6 +143,7 @@ print("held:", sum(held[one] for one in alive))
 """Forty processes fill two thousand buffers each, and say what they hold together, those that were killed left out."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BUFFERS)
 def test_memory_in_buffers_of_the_kernel_is_bounded_too(cell, kind):
     """Many gigabytes, if nothing counts them; no attack takes much more than one."""
