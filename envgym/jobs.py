@@ -94,6 +94,7 @@ async def _attempt(job: Job, *, last: bool, found: Unfinished | None = None) -> 
     origin = Origin(job.episode_id, job.seed, start=job.start, group=job.group)
     env: Env | None = None
     agent: Agent | None = None
+    where = "make"
     try:
         try:
             what = f"making the environment of task {job.task_id!r}"
@@ -102,26 +103,22 @@ async def _attempt(job: Job, *, last: bool, found: Unfinished | None = None) -> 
                 env = await deadline(made, limits.reset_s, "make", Boundary.INFRASTRUCTURE)
             with boundary(Boundary.AGENT, f"making the agent of task {job.task_id!r}", passing=_MISTAKES):
                 agent = job.make_agent(env)
-        except EnvgymError as error:
-            return unplayed(job.task_id, origin, job.rollout, Failure.of(error, where="make", turn=0), started)
-        if found is not None:
-            try:
-                origin = replace(origin, step=await regain(env, agent, found, limits))
-            except ReplayDiverged:
-                raise
-            except EnvgymError as error:  # it may go on another time
-                failure = Failure.of(error, where="regain", turn=len(found.turns))
-                return replace(unplayed(job.task_id, origin, job.rollout, failure, started), **_known(found))
+            where = "regain"
+            if found is not None:
+                origin = replace(origin, step=await regain(env, agent, found, limits, start=job.start))
+        except ReplayDiverged:
+            raise
+        except EnvgymError as error:  # what was recorded before stays: it may go on another time
+            known: dict[str, Any] = {} if found is None else {"root": found.began.root, "turns": tuple(found.turns)}
+            failure = Failure.of(error, where=where, turn=len(known.get("turns", ())))
+            return replace(unplayed(job.task_id, origin, job.rollout, failure, started), **known)
         episode = await play(env, {job.actor: agent}, origin=origin, rollout=job.rollout, found=found)
-        if episode.failure is not None and not last and not _pushed_back(episode):
+        forgotten = job.rollout.record is None and not _pushed_back(episode)  # else it may begin at one of them
+        if episode.failure is not None and not last and forgotten:
             await release_all(env, snapshots_of(episode.turns), limits)
         return episode
     finally:
         await close_both(env, agent, limits.close_s)
-
-
-def _known(found: Unfinished) -> dict[str, Any]:
-    return {"root": found.began.root, "turns": tuple(found.turns)}
 
 
 async def _as_coroutine(awaitable: Awaitable[T]) -> T:

@@ -16,7 +16,7 @@ import numpy as np
 
 from envgym.env import Grade, Snapshot, Step
 from envgym.episode import Episode, ForkPoint, Group, Turn
-from envgym.messages import Action, ImagePart, Message, Part, TextPart, ToolCall
+from envgym.messages import Action, ImagePart, Message, ParseError, Part, TextPart, ToolCall
 from envgym.secrets_known import PLACEHOLDER, Host, Rule, rules
 
 __all__ = ["Host", "Redactor"]
@@ -158,6 +158,9 @@ class Redactor:
             messages=tuple(self.message(message) for message in turn.messages),
             step=self.step(turn.step),
             snapshot=self._snapshot(turn.snapshot),
+            error=None
+            if turn.error is None
+            else ParseError(message=self.text(turn.error.message), text=self.text(turn.error.text)),
         )
 
     def episode(self, episode: Episode) -> Episode:

@@ -7,7 +7,7 @@ the state that it was in, or not at all.
 from typing import Protocol, runtime_checkable
 
 from envgym.deadlines import deadline
-from envgym.env import Env, Step, answered, observation_digest
+from envgym.env import Env, Snapshot, Step, answered, observation_digest
 from envgym.episode import Turn, Unfinished
 from envgym.errors import Boundary, ReplayDiverged, boundary
 from envgym.limits import Limits
@@ -25,8 +25,10 @@ class Recalling(Protocol):
         ...
 
 
-async def regain(env: Env, agent: Agent, found: Unfinished, limits: Limits) -> Step:
-    """Bring both to the end of what was recorded; the step that the world last gave.
+async def regain(
+    env: Env, agent: Agent, found: Unfinished, limits: Limits, *, start: Snapshot | None = None
+) -> Step:
+    """Bring both to the end of what was recorded; the step that the world last gave. start: where it began.
 
     Raises ReplayDiverged where the world or the agent did something else than was recorded, and whatever they
     raise.
@@ -35,7 +37,7 @@ async def regain(env: Env, agent: Agent, found: Unfinished, limits: Limits) -> S
     answers = [found.began.root, *(turn.step for turn in found.turns)]
     await _regain_agent(agent, answers, found, limits)
     begin = _durable(found)
-    start = found.turns[begin].snapshot if begin else None
+    start = found.turns[begin].snapshot if begin else start
     with boundary(Boundary.ENVIRONMENT, "reset"):
         reset = env.reset(seed=found.began.seed, start=start)
         step = answered(await deadline(reset, limits.reset_s, "reset", Boundary.ENVIRONMENT))

@@ -53,15 +53,15 @@ def parse_query(text: str) -> Query:
     """The query that an expression says. Raises ValueError for what is none, naming the part."""
     try:
         tree = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError) as error:
-        raise ValueError(f"{text!r} is no expression: {error}") from error
-    evaluate = _compiled(tree, text)
+        evaluate = _compiled(tree, text)
+    except (SyntaxError, MemoryError, RecursionError) as error:
+        raise ValueError(f"{text[:200]!r} is no expression: {error}") from error
 
     def query(table: pa.Table) -> pa.ChunkedArray:
         try:
             found = evaluate(table)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ValueError(f"{text!r}: {str(error).splitlines()[0]}") from error
+        except (pa.ArrowException, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise ValueError(f"{text!r}: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
         if not isinstance(found, pa.ChunkedArray) or not pa.types.is_boolean(found.type):
             raise ValueError(f"{text!r} says of no episode whether it is meant; compare a column with something")
         return found

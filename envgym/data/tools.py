@@ -4,15 +4,17 @@ Each of these gives ids, in stored order; `copy` writes what they name to anothe
 without its history, so its ancestors always come along.
 """
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from envgym.episode import Episode
-from envgym.messages import text_of
+from envgym.messages import ImagePart, Message, text_of
 from envgym.store import StoreReader, StoreWriter
 
 __all__ = ["contaminated", "copy", "family", "merge", "repeats", "sample", "split"]
@@ -33,15 +35,26 @@ def family(reader: StoreReader, ids: Collection[str]) -> list[str]:
 
 
 def _parents(reader: StoreReader) -> dict[str, str | None]:
-    column = reader.table("episodes", ["parent"]).column(0).to_pylist()
-    return dict(zip(reader.ids, column, strict=True))
+    return {name: parent for name, _task, _group, parent in reader.edges()}
 
 
 def copy(reader: StoreReader, ids: Collection[str], writer: StoreWriter) -> int:
     """Write the named episodes, and their ancestors, to another store; how many. All of them, or none."""
     names = family(reader, ids)
-    writer.extend(reader[name] for name in names)
+    writer.extend(_with_images(reader, writer, (reader[name] for name in names)))
     return len(names)
+
+
+def _with_images(reader: StoreReader, writer: StoreWriter, episodes: Iterable[Episode]) -> Iterator[Episode]:
+    """The episodes; the images that they show are there before them. One that the source does not have is left."""
+    for episode in episodes:
+        for message in _messages(episode):
+            if isinstance(message.content, tuple):
+                for part in message.content:
+                    if isinstance(part, ImagePart):
+                        with contextlib.suppress(KeyError):
+                            writer.put_image(reader.image(part), part.media_type)
+        yield episode
 
 
 def merge(readers: Sequence[StoreReader], writer: StoreWriter, *, rename: bool = False) -> int:
@@ -52,7 +65,7 @@ def merge(readers: Sequence[StoreReader], writer: StoreWriter, *, rename: bool =
 
     def all_of() -> Iterator[Episode]:
         for number, reader in enumerate(readers):
-            for episode in reader:
+            for episode in _with_images(reader, writer, reader):
                 yield _renamed(episode, f"{number}-") if rename else episode
 
     before = len(writer)
@@ -142,10 +155,28 @@ def _words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", text.lower())
 
 
-def _texts(episode: Episode) -> Iterator[str]:
-    for message in episode.root.observation:
-        yield text_of(message)
+def _messages(episode: Episode) -> Iterator[Message]:
+    yield from episode.root.observation
     for turn in episode.turns:
-        for message in (*turn.messages, *turn.step.observation):
-            yield text_of(message)
-            yield from (call.model_dump_json() for call in message.tool_calls)
+        yield from (*turn.messages, *turn.step.observation)
+
+
+def _texts(episode: Episode) -> Iterator[str]:
+    for message in _messages(episode):
+        yield text_of(message)
+        for call in message.tool_calls:
+            yield call.name
+            yield from _strings(call.arguments)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every text in a JSON value, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield key
+            yield from _strings(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _strings(one)

@@ -84,8 +84,8 @@ def preferences(group: Group, *, margin: float = 0.0) -> Iterator[Preference]:
                 continue
             better, worse = ((one, said), (other, answer)) if reward > less else ((other, answer), (one, said))
             shared = _shared(said, answer)
-            if shared == 0:
-                continue
+            if shared == 0 or shared == min(len(said), len(answer)) or said[shared].role != "assistant":
+                continue  # they differ in what the world did, if at all
             yield Preference(
                 group.task_id, said[:shared], better[1][shared:], worse[1][shared:],
                 (max(reward, less), min(reward, less)), (better[0].id, worse[0].id),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from envgym.env import Grade, Step, StopReason
 from envgym.episode import Episode, ForkPoint, Group, Turn
 from envgym.errors import Failure
+from envgym.messages import ParseError
 from envgym.policy import VersionRun
 from envgym.wire import (
     dumps,
@@ -90,6 +91,7 @@ def turn_to_json(turn: Turn) -> dict[str, Any]:
         "position": turn.position,
         "allowed": None if turn.allowed is None else list(turn.allowed),
         "snapshot": snapshot_to_json(turn.snapshot),
+        "error": None if turn.error is None else turn.error.model_dump(),
         "act_s": turn.act_s,
         "step_s": turn.step_s,
     }
@@ -108,6 +110,7 @@ def _turn_from_json(raw: dict[str, Any]) -> Turn:
         position=raw["position"],
         allowed=None if raw["allowed"] is None else tuple(raw["allowed"]),
         snapshot=snapshot_from_json(raw["snapshot"]),
+        error=None if raw["error"] is None else ParseError.model_validate(raw["error"]),
         act_s=raw["act_s"],
         step_s=raw["step_s"],
     )

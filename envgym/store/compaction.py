@@ -1,6 +1,5 @@
 """Finished episodes into shards, and shards into fewer, colder ones. What is read stays readable throughout."""
 
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pyarrow as pa
 from envgym.env import Grade
 from envgym.episode import Episode
 from envgym.store.columns import episodes_batch, grades_batch, turns_batch
+from envgym.store.folder import remove
 from envgym.store.schema import EPISODES
 from envgym.store.shard import Kind, Shard, ShardWriter
 
@@ -78,7 +78,7 @@ def rewrite(folder: Path, shards: Sequence[Shard], *, kind: Kind) -> None:
         writer.commit(logs=logs, replaces=names)
     for shard in shards:
         shard.close()
-        shutil.rmtree(shard.folder)
+        remove(shard.folder)
 
 
 def _moved(episodes: pa.RecordBatch, first_turn: int) -> pa.RecordBatch:

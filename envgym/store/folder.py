@@ -10,6 +10,7 @@ a crash between the making of the new and the removal of the old shows nothing t
 """
 
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from envgym.errors import StoreCorrupt
 from envgym.store.log import Damage
 from envgym.store.shard import Shard
 
-__all__ = ["Parts", "Places", "is_store", "parts"]
+__all__ = ["Parts", "Places", "is_store", "numbered", "parts", "remove"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class Parts:
     logs: list[tuple[int, Path]]
     damage: list[Damage]
     dead: list[Path]
+    kept: list[Damage]
+    """Logs of which something could not be read when they were compacted."""
     highest: int
     """The greatest number that a shard or a log has."""
 
@@ -74,7 +77,8 @@ def is_store(path: Path) -> bool:
     return (path / "logs").is_dir() or (path / "shards").is_dir()
 
 
-def _numbered(folder: Path, ending: str) -> list[tuple[int, Path]]:
+def numbered(folder: Path, ending: str) -> list[tuple[int, Path]]:
+    """What a folder holds by numbers, with this ending, in order."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -83,10 +87,20 @@ def _numbered(folder: Path, ending: str) -> list[tuple[int, Path]]:
     return sorted((int(stem), folder / name) for stem, name in stems if stem.isdecimal())
 
 
+def remove(path: Path) -> None:
+    """Remove a log or a shard that no longer counts: a shard at once, by another name, whatever happens then."""
+    if path.is_dir():
+        going = path if path.name.startswith(".") else path.with_name(f".{path.name}.gone")
+        path.rename(going)
+        shutil.rmtree(going)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def parts(places: Places) -> Parts:
     """What counts. Logs are listed before shards: what is compacted meanwhile is seen twice, not missed."""
-    logs = _numbered(places.logs, ".log")
-    folders = _numbered(places.shards, "")
+    logs = numbered(places.logs, ".log")
+    folders = numbered(places.shards, "")
     shards: list[Shard] = []
     damage: list[Damage] = []
     for _number, folder in folders:
@@ -96,7 +110,8 @@ def parts(places: Places) -> Parts:
             damage.append(Damage(folder, "the whole shard", str(error)))
     held = {number for shard in shards for number in shard.about.logs}
     replaced = {name for shard in shards for name in shard.about.replaces}
-    dead = [shard.folder for shard in shards if shard.name in replaced]
+    dead = [folder for _number, folder in folders if folder.name in replaced]
+    damage = [one for one in damage if one.path.name not in replaced]  # half removed
     dead += [path for number, path in logs if number in held]
     dead += [path for path in places.shards.glob(".*") if path.is_dir()]  # a writer was killed while it made them
     highest = max([number for number, _ in logs] + [number for number, _ in folders], default=0)
@@ -105,5 +120,9 @@ def parts(places: Places) -> Parts:
         logs=[(number, path) for number, path in logs if number not in held],
         damage=damage,
         dead=dead,
+        kept=[
+            Damage(path, "some of its records", "could not be read when it was compacted; what could is in a shard")
+            for _number, path in numbered(places.logs, ".damaged")
+        ],
         highest=highest,
     )

@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from xxhash import xxh3_64_intdigest
 
 from envgym.errors import StoreCorrupt
 from envgym.store.records import CODECS, HEAD, Record, decode, encode
 
-__all__ = ["Damage", "LogWriter", "cut_off_at", "read_log"]
+__all__ = ["Damage", "LogWriter", "cut_off_at", "read_log", "read_open"]
 
 MAGIC = b"envgym-log 1\n"
 _FRAME = struct.Struct("<IQ")
@@ -70,6 +71,8 @@ class LogWriter:
         framed: list[bytes] = []
         for record in records:
             payload = encode(record)
+            if len(payload) > _MOST:
+                raise ValueError(f"a record of {len(payload)} bytes; {self.path} takes up to {_MOST}")
             framed += (_FRAME.pack(len(payload), xxh3_64_intdigest(payload)), payload)
         before = self.bytes
         try:
@@ -131,13 +134,18 @@ def read_log(path: Path, start: int = 0) -> Iterator[tuple[Record | Damage, int]
     last whole one.
     """
     with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size == 0:
-            return
-        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-            if start < len(MAGIC) and (wrong := _wrong_magic(data[: len(MAGIC)])):
-                yield Damage(path, "byte 0", wrong), len(MAGIC)
-            yield from _records(path, data, max(start, len(MAGIC)))
+        yield from read_open(file, path, start)
+
+
+def read_open(file: BinaryIO, path: Path, start: int = 0) -> Iterator[tuple[Record | Damage, int]]:
+    """As `read_log`, of an open file: it may have been removed meanwhile."""
+    size = os.fstat(file.fileno()).st_size
+    if size <= start:
+        return
+    with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
+        if start < len(MAGIC) and (wrong := _wrong_magic(data[: len(MAGIC)])):
+            yield Damage(path, "byte 0", wrong), len(MAGIC)
+        yield from _records(path, data, max(start, len(MAGIC)))
 
 
 def _wrong_magic(head: bytes) -> str:

@@ -23,6 +23,7 @@ from envgym.store.log import Damage, read_log
 from envgym.store.records import regraded
 from envgym.store.rows import grades_of, ids_of, texts_of
 from envgym.store.schema import SCHEMAS
+from envgym.store.shard import Shard
 from envgym.store.sources import Logged, Sharded, Source
 from envgym.store.tokens import Tokens
 from envgym.store.unfolding import Unfolding
@@ -36,7 +37,8 @@ class StoreReader:
     """The store at `path`; a context manager. Raises ValueError when no store is there.
 
     unfinished: the episodes that had begun and not ended, by id. damage: what could not be read so far; `scan`
-    reads all of it.
+    reads all of it. kept: logs of which something could not be read when they were compacted; told by `scan`
+    until somebody removes them.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -45,6 +47,7 @@ class StoreReader:
             what = "is no store" if self.path.exists() else "does not exist"
             raise ValueError(f"{self.path} {what}; name the folder that episodes were stored in")
         self.damage: list[Damage] = []
+        self.kept: list[Damage] = []
         self.unfinished: dict[str, Unfinished] = {}
         for _ in range(_TRIES):
             try:
@@ -57,7 +60,7 @@ class StoreReader:
 
     def _open(self) -> None:
         found = parts(Places(self.path))
-        self.damage = list(found.damage)
+        self.damage, self.kept = [*found.damage], found.kept
         state = Unfolding()
         for _number, path in found.logs:
             for record, _after in read_log(path):
@@ -69,7 +72,13 @@ class StoreReader:
             Damage(self.path / "logs", "its records", why, (name,)) for name, why in state.broken.items()
         ]
         self.unfinished = state.open
-        self._sources: list[Source] = [Sharded(shard) for shard in found.shards]
+        self._gather(found.shards, state)
+
+    def _gather(self, shards: Sequence[Shard], state: Unfolding) -> None:
+        """Where every episode is, and which grades came later."""
+        for shard in shards:
+            shard.map_all()
+        self._sources: list[Source] = [Sharded(shard) for shard in shards]
         self._places: dict[str, tuple[int, int, int]] = {}
         for number in range(len(self._sources)):
             for block, batch in self._sound("episodes", number):
@@ -109,6 +118,7 @@ class StoreReader:
 
     def scan(self) -> Iterator[Episode | Damage]:
         """Every episode in stored order, one block in memory at a time, and damage in the place of what is lost."""
+        yield from self.kept
         yield from self.damage
         for source in self._sources:
             for block in range(source.blocks("episodes")):
@@ -125,9 +135,10 @@ class StoreReader:
     def __iter__(self) -> Iterator[Episode]:
         """Every episode in stored order. Raises StoreCorrupt at the first thing that cannot be read."""
         for found in self.scan():
-            if isinstance(found, Damage):
+            if isinstance(found, Episode):
+                yield found
+            elif found not in self.kept:
                 raise StoreCorrupt(str(found))
-            yield found
 
     def __getitem__(self, episode: str) -> Episode:
         """The episode of an id. Raises KeyError when none of it ended here, StoreCorrupt when it is damaged."""
@@ -151,16 +162,19 @@ class StoreReader:
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
+    def edges(self) -> Iterator[tuple[str, str, str, str | None]]:
+        """Id, task, group and parent of every episode, in stored order; those of damaged blocks are left out."""
+        for source in self._sources:
+            for block in range(source.blocks("episodes")):
+                yield from _edges(source, block)
+
     def groups(self) -> Iterator[Group]:
         """The episodes that are compared with each other, in the order of their first members.
 
         Those of one task and one `Episode.group`; where that is empty, those of one task that share a root: an
         episode and its forks. Parents come before forks. Only ids are held for all groups at once.
         """
-        rows = [
-            row for source in self._sources for block in range(source.blocks("episodes"))
-            for row in _edges(source, block)
-        ]  # fmt: skip
+        rows = list(self.edges())
         parents = {name: parent for name, _, _, parent in rows}
         members: dict[tuple[str, str], list[str]] = {}
         for name, task, group, _ in rows:

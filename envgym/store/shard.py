@@ -27,7 +27,7 @@ from envgym.errors import StoreCorrupt
 from envgym.store.migrations import migrated
 from envgym.store.schema import SCHEMA_VERSION, SCHEMAS
 
-__all__ = ["Block", "Kind", "Shard", "ShardWriter"]
+__all__ = ["Block", "Kind", "Shard", "ShardWriter", "sync_path"]
 
 Kind = Literal["hot", "cold"]
 _ENDING = {"hot": "arrow", "cold": "parquet"}
@@ -257,6 +257,7 @@ class Shard:
     _views: dict[str, memoryview] = field(init=False, default_factory=dict)
     _sound: set[tuple[str, int]] = field(init=False, default_factory=set)
     _parquet: dict[str, pq.ParquetFile] = field(init=False, default_factory=dict)
+    _footers: dict[str, bytes] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         wrong: list[str] = []
@@ -293,6 +294,13 @@ class Shard:
         group = f"row group {block.group}" if block.group is not None else f"record batch {number}"
         return f"{group} (rows {first} to {first + block.rows - 1})"
 
+    def map(self, table: str) -> memoryview:
+        """Map a table's file: from then on its rows can be read, also when it is removed. Raises OSError."""
+        view = self._views.get(table)
+        if view is None:
+            view = self._views[table] = _mapped(self.path(table))
+        return view
+
     def batch(self, table: str, number: int) -> pa.RecordBatch:
         """The rows of a block, in today's schema. Those of a hot shard are views of the file.
 
@@ -307,9 +315,7 @@ class Shard:
         return migrated(table, batch, self.about.schema)
 
     def _checked(self, table: str, number: int, block: Block) -> memoryview:
-        view = self._views.get(table)
-        if view is None:
-            view = self._views[table] = _mapped(self.path(table))
+        view = self.map(table)
         data = view[block.at : block.at + block.bytes]
         if (table, number) not in self._sound:
             if len(data) < block.bytes:
@@ -334,13 +340,25 @@ class Shard:
         if block.group is None:
             return pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema)
         if table not in self._parquet:
-            footer = self.path(table).with_suffix(".footer").read_bytes()
+            footer = self._footer(table)
             if xxh3_64_intdigest(footer) != self.about.footers[table]:
                 raise ValueError("the copy of its footer is not what was written")
             metadata = pq.read_metadata(pa.BufferReader(footer))
-            self._parquet[table] = pq.ParquetFile(self.path(table), metadata=metadata, memory_map=True)
+            self._parquet[table] = pq.ParquetFile(pa.py_buffer(self.map(table)), metadata=metadata)
         found = self._parquet[table].read_row_group(block.group).cast(schema).combine_chunks()
         return found.to_batches()[0]
+
+    def _footer(self, table: str) -> bytes:
+        if table not in self._footers:
+            self._footers[table] = self.path(table).with_suffix(".footer").read_bytes()
+        return self._footers[table]
+
+    def map_all(self) -> None:
+        """Map all tables, and read what their reading needs: the shard may then be removed. Raises OSError."""
+        for table in self.about.tables:
+            self.map(table)
+            if self.about.kind == "cold":
+                self._footer(table)
 
     def _schema(self, table: str) -> pa.Schema:
         return pa.ipc.read_schema(pa.py_buffer(b64decode(self.about.schemas[table])))

@@ -29,6 +29,8 @@ class Unfolding:
     def take(self, record: Record) -> None:
         """One record."""
         if isinstance(record, Began):
+            if record.id in self.ended:
+                return
             known = self.open.get(record.id)
             if known is None or known.began.attempt < record.attempt:
                 self.open[record.id] = Unfinished(record)

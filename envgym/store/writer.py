@@ -8,7 +8,6 @@ and syncs run in a thread of their own; what they meet is raised by the next cal
 import fcntl
 import hashlib
 import os
-import shutil
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,12 +21,12 @@ from envgym.episode import Began, Episode, Turn, Unfinished
 from envgym.errors import StoreCorrupt
 from envgym.messages import ImagePart
 from envgym.store.compaction import rewrite, write_shard
-from envgym.store.folder import Parts, Places, is_store, parts
+from envgym.store.folder import Parts, Places, is_store, parts, remove
 from envgym.store.log import Damage, LogWriter, read_log
 from envgym.store.reader import StoreReader
 from envgym.store.records import Answered, Ended, Graded, Record, Said, Turned, regraded
 from envgym.store.rows import ids_of
-from envgym.store.shard import Kind
+from envgym.store.shard import Kind, sync_path
 from envgym.store.unfolding import Unfolding
 
 __all__ = ["StoreWriter"]
@@ -70,12 +69,12 @@ class StoreWriter:
         if found.damage:
             raise StoreCorrupt(f"{found.damage[0]}; nothing is appended to a store that cannot be read whole")
         for path in found.dead:
-            _remove(path)
+            remove(path)
         self._recover(found)
         self._number = found.highest
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="envgym-store")
         self._working: Future[None] | None = None
-        self._syncing: Future[None] | None = None
+        self._syncing: list[Future[None]] = []
         self._timer: threading.Timer | None = None
         self._reader: StoreReader | None = None
         self._read: dict[str, int] = {}  # of each episode: how many of the grades below the reader knows
@@ -180,7 +179,7 @@ class StoreWriter:
 
         def new() -> Iterable[Episode]:
             for episode in episodes:
-                if episode.id in self._ids or episode.id in fresh:
+                if episode.id in self._ids or episode.id in fresh or episode.id in self._state.open:
                     raise ValueError(f"{self.path} holds an episode {episode.id!r} already; ids are given once")
                 fresh.add(episode.id)
                 yield episode
@@ -217,13 +216,16 @@ class StoreWriter:
             path.parent.mkdir(parents=True, exist_ok=True)
             making = path.with_name(f".{sha256}.{os.getpid()}")
             making.write_bytes(content)
+            sync_path(making)
             making.rename(path)
+            sync_path(path.parent)
         return ImagePart(sha256=sha256, media_type=media_type)
 
     def _append(self, *records: Record) -> None:
-        self._log.append(*records)
         if self._timer is None:
             self._look()
+        self._log.append(*records)
+        if self._timer is None:
             self._timer = threading.Timer(self._sync_s, self._sync_soon)
             self._timer.daemon = True
             self._timer.start()
@@ -238,15 +240,16 @@ class StoreWriter:
     def _sync_soon(self) -> None:
         self._timer = None
         try:
-            self._syncing = self._worker.submit(self._log.sync)
+            self._syncing.append(self._worker.submit(self._log.sync))
         except RuntimeError:  # it was closed meanwhile, and synced by that
             return
 
     def _look(self) -> None:
         """Raise what the other thread met."""
-        if self._syncing is not None and self._syncing.done():
-            done, self._syncing = self._syncing, None
-            done.result()
+        done = [one for one in self._syncing if one.done()]
+        self._syncing = [one for one in self._syncing if one not in done]
+        for one in done:
+            one.result()
         if self._working is not None and self._working.done():
             self._wait()
 
@@ -268,6 +271,7 @@ class StoreWriter:
             if found.said is not None:
                 log.append(Said(episode, len(found.turns), found.said))
         log.sync()
+        sync_path(self._places.logs)
         return log
 
     def _rotate(self) -> None:
@@ -321,6 +325,8 @@ class StoreWriter:
             if self._state.ended or self._state.later:
                 self._rotate()
                 self._wait()
+            self._worker.shutdown()
+            self._look()
             self._log.sync()
             if not self._state.open:  # it holds nothing
                 self._log.path.unlink()
@@ -359,10 +365,3 @@ def _locked(path: Path) -> int:
             "(several are made one with: envgym data merge)"
         ) from None
     return fd
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()

@@ -264,3 +264,57 @@ def test_what_an_answer_cost_is_in_its_turn_also_when_the_world_answers_in_anoth
         memory.begin(Began.of(whole))
         memory.said(whole.id, 0, replace(whole.turns[0], step=Step(cost={"usd": 0.25, "completion_tokens": 3.0})))
     assert play(path, jobs(1, make_agent=Paid)) == {whole.id: whole}
+
+
+@pytest.mark.parametrize("where", ["make", "reset"])
+def test_a_world_that_cannot_be_had_again_costs_no_recorded_turn(tmp_path: Path, where: str) -> None:
+    (whole,) = play(tmp_path / "whole", jobs(1)).values()
+    with StoreWriter(tmp_path / "s") as memory:
+        memory.begin(Began.of(whole))
+        memory.turn(whole.id, 0, whole.turns[0])
+
+    class Down(Deaf):
+        async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+            raise OSError("no world")
+
+    async def world() -> Env:
+        if where == "make":
+            raise OSError("no world")
+        return Down(MemoryEnv(TASKS[0]))
+
+    (failed,) = play(tmp_path / "s", (replace(job, make_env=world) for job in jobs(1)), retries=1).values()
+    assert failed.failure is not None
+    assert failed.turns == whole.turns[:1]
+    assert tuple(StoreReader(tmp_path / "s").unfinished[whole.id].turns) == whole.turns[:1]
+    assert play(tmp_path / "s", jobs(1)) == {whole.id: whole}
+
+
+def test_a_snapshot_that_a_further_try_may_begin_at_is_not_released(tmp_path: Path) -> None:
+    released: list[Snapshot] = []
+
+    class Breaking(Deaf):
+        left = 3
+
+        async def step(self, action: Action) -> Step:
+            Breaking.left -= 1
+            if Breaking.left == 0:
+                raise OSError("no world")
+            return await super().step(action)
+
+        async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+            assert start is None or start not in released
+            return await super().reset(seed=seed, start=start)
+
+        async def release(self, snapshot: Snapshot) -> None:
+            released.append(snapshot)
+            await super().release(snapshot)
+
+    async def world() -> Env:
+        return Breaking(MemoryEnv(TASKS[0]))
+
+    (whole,) = play(tmp_path / "whole", jobs(1, snapshot_every=1)).values()
+    assert len(whole.turns) > 3
+    found = play(tmp_path / "s", (replace(job, make_env=world) for job in jobs(1, snapshot_every=1)), retries=1)
+    assert found == {whole.id: whole}
+    kept = [turn.snapshot for turn in whole.turns]
+    assert [one for one in released if one in kept] == [whole.turns[2].snapshot], "that of the turn that failed"

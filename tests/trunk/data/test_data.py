@@ -108,6 +108,10 @@ def test_a_query_means_what_python_would(reader: StoreReader, text: str, ids: li
         ("1", "says of no episode whether it is meant"),
         ("reward > 'a'", "reward > 'a'"),
         ("x" * 10_000, "there is no column"),
+        ("turns > 1 and True", "turns > 1 and True"),
+        ("id in [None]", "id in"),
+        ("turns > ...", "turns > ..."),
+        ("not " * 5000 + "failed", "is no expression"),
     ],
 )
 def test_what_is_no_query_is_named(reader: StoreReader, text: str, why: str) -> None:
