@@ -39,7 +39,7 @@ def collect_command(  # noqa: PLR0913  # one parameter per option
     seed: Annotated[int, typer.Option(min=0, help="Fixes tasks' and agents' draws.")] = 0,
     turns: Annotated[int, typer.Option(min=1, help="Bound on an episode's turns.")] = Limits().turns,
     concurrency: Annotated[int, typer.Option(min=1, help="Most episodes at a time.")] = 16,
-    retries: Annotated[int, typer.Option(min=0, help="Fresh tries of an episode whose world failed.")] = 0,
+    retries: Annotated[int, typer.Option(min=0, help="Further tries of an episode whose world failed.")] = 0,
     budget_tokens: Annotated[int | None, typer.Option(min=1, help="Begin nothing after so many tokens.")] = None,
     budget_s: Annotated[float | None, typer.Option(help="Stop after so many seconds of all calls.")] = None,
     budget_cost: Annotated[float | None, typer.Option(help="Begin nothing after so many US dollars.")] = None,

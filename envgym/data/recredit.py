@@ -24,14 +24,18 @@ def recredit(groups: Iterable[Group], scheme: Scheme, path: Path) -> int:
     that the scheme gives it.
     """
     count = 0
-    with open(path, "xb") as file, pq.ParquetWriter(file, CREDITS) as writer:
-        for number, group in enumerate(groups):
-            credits_ = scheme(group)
-            columns = [
-                pa.array([episode.id for episode in group], pa.string()),
-                pa.array([number] * len(group), pa.int64()),
-                pa.array(credits_, pa.list_(pa.float32())),
-            ]
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=CREDITS))
-            count += len(group)
+    with open(path, "xb") as file:
+        try:
+            with pq.ParquetWriter(file, CREDITS) as writer:
+                for number, group in enumerate(groups):
+                    columns = [
+                        pa.array([episode.id for episode in group], pa.string()),
+                        pa.array([number] * len(group), pa.int64()),
+                        pa.array(scheme(group), pa.list_(pa.float32())),
+                    ]
+                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=CREDITS))
+                    count += len(group)
+        except BaseException:
+            path.unlink()
+            raise
     return count

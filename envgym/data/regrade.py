@@ -40,20 +40,23 @@ async def regrade(
     room = asyncio.Semaphore(concurrency)
 
     async def one(name: str) -> Regraded:
+        async with room:
+            return await judged(name)
+
+    async def judged(name: str) -> Regraded:
         episode = writer[name]
         submission = _submission(episode)
         if submission is None or any(
             (grade.grader, grade.version) == (grader.name, grader.version) for grade in episode.grades
         ):
             return Regraded(name)
-        async with room:
-            try:
-                grade = await grader.grade(task_of(episode.task_id), submission)
-            except EnvgymError as error:
-                return Regraded(name, failure=Failure.of(error, where="grade", turn=len(episode.turns)))
-            except Exception as error:
-                broken = GraderFailure(f"grading {name}: {type(error).__name__}: {error}")
-                return Regraded(name, failure=Failure.of(broken, where="grade", turn=len(episode.turns)))
+        try:
+            grade = await grader.grade(task_of(episode.task_id), submission)
+        except EnvgymError as error:
+            return Regraded(name, failure=Failure.of(error, where="grade", turn=len(episode.turns)))
+        except Exception as error:
+            broken = GraderFailure(f"grading {name}: {type(error).__name__}: {error}")
+            return Regraded(name, failure=Failure.of(broken, where="grade", turn=len(episode.turns)))
         writer.grade(name, grade)
         return Regraded(name, grade)
 
