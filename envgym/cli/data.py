@@ -5,9 +5,10 @@ Every command that makes a store makes all of it or nothing, and leaves what it 
 
 import asyncio
 import json
+import shutil
 import sys
-from collections.abc import Iterable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,6 +43,19 @@ def _chosen(reader: StoreReader, where: str | None) -> list[str]:
     from envgym.data import chosen, parse_query
 
     return list(reader.ids) if where is None else chosen(reader, parse_query(where))
+
+
+@contextmanager
+def _made(out: Path) -> Iterator[StoreWriter]:
+    """A store to write to; one that was begun here is gone again when its command fails."""
+    fresh = not out.exists()
+    try:
+        with StoreWriter(out) as writer:
+            yield writer
+    except BaseException:
+        if fresh:
+            shutil.rmtree(out, ignore_errors=True)
+        raise
 
 
 def _say(found: dict[str, Any], as_json: bool) -> None:
@@ -123,7 +137,7 @@ def filter_command(  # one parameter per option
     from envgym.data import contaminated, copy
     from envgym.data import repeats as found_repeats
 
-    with StoreReader(source) as reader, StoreWriter(out) as writer:
+    with StoreReader(source) as reader, _made(out) as writer:
         whole = {one.id for one in reader.scan() if not isinstance(one, Damage)} if damaged else set(reader.ids)
         names = [name for name in _chosen(reader, where) if name in whole]
         dropped: dict[str, int] = {"damaged": len(reader) - len(whole)} if damaged else {}
@@ -150,7 +164,7 @@ def sample_command(
     """Copy episodes drawn without replacement, and what they were forked from, to another store."""
     from envgym.data import copy, sample
 
-    with StoreReader(source) as reader, StoreWriter(out) as writer:
+    with StoreReader(source) as reader, _made(out) as writer:
         names = sample(reader, count, np.random.default_rng(seed))
         _say({"copied": copy(reader, names, writer), "of": len(reader), "out": str(out)}, as_json)
 
@@ -176,7 +190,7 @@ def split_command(
     with StoreReader(source) as reader:
         counts = {}
         for name, ids in split(reader, given, seed=seed).items():
-            with StoreWriter(out / name) as writer:
+            with _made(out / name) as writer:
                 counts[name] = copy(reader, ids, writer)
     _say({**counts, "out": str(out)}, as_json)
 
@@ -193,7 +207,7 @@ def merge_command(
 
     with ExitStack() as stack:
         readers = [stack.enter_context(StoreReader(source)) for source in sources]
-        writer = stack.enter_context(StoreWriter(out))
+        writer = stack.enter_context(_made(out))
         _say({"copied": merge(readers, writer, rename=rename), "out": str(out)}, as_json)
 
 
@@ -333,7 +347,7 @@ def import_command(
     """Read episodes of another tool's into a store: all of them, or none."""
     from envgym.formats import read_groups
 
-    with StoreWriter(out) as writer:
+    with _made(out) as writer:
         before = len(writer)
         writer.extend(episode for group in read_groups(source, form) for episode in group)
         _say({"imported": len(writer) - before, "out": str(out)}, as_json)

@@ -135,3 +135,4 @@ def test_a_mistake_is_one_line(envgym, played, tmp_path, arguments, said):
     ran = envgym("data", *(argument.format(**names) for argument in arguments))
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["played"], "nothing is left of it"
