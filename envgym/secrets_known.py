@@ -46,6 +46,12 @@ _PRIVATE_KEY = (
     r"|[A-Za-z0-9+/=\s\\:,-]{0,20000})"
 )
 _NAMED = r"(?:[A-Z0-9]{1,40}_){0,8}(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
+_LOWER = (
+    r"(?<![A-Za-z0-9_])(?:[a-z0-9]{1,40}_){0,8}"
+    r"(?:api_?key|access_?key|auth_?token|token|secret|password|passwd|pwd|passphrase)"
+)
+_AFTER_NAME = r"[\"']?\]?[ \t]{0,2}[=:][ \t]{0,2}"
+"""A name may be a key of JSON or in brackets."""
 _VALUE = r"[^\s\"'`,;&<>()\[\]{}\\]{8,400}"
 
 
@@ -82,10 +88,33 @@ _SHAPES = (
     ),
     _rule(
         "named-secret",
-        rf"(?<![A-Z0-9_]){_NAMED}[ \t]{{0,2}}[=:][ \t]{{0,2}}"
+        rf"(?<![A-Z0-9_]){_NAMED}{_AFTER_NAME}"
         r"(?P<quote>[\"'])(?P<secret>[^\"'\n]{4,400})(?P=quote)",
     ),
-    _rule("named-secret", rf"(?<![A-Z0-9_]){_NAMED}[ \t]{{0,2}}[=:][ \t]{{0,2}}[\"']?(?P<secret>{_VALUE})"),
+    _rule("named-secret", rf"(?<![A-Z0-9_]){_NAMED}{_AFTER_NAME}[\"']?(?P<secret>{_VALUE})"),
+    # small letters name variables of every program: what is quoted and has a digit, or is long, is a value
+    _rule(
+        "named-secret",
+        rf"{_LOWER}{_AFTER_NAME}(?P<quote>[\"'])(?P<secret>(?=[^\"'\n]{{0,60}}[0-9])[^\"'\n]{{8,400}})(?P=quote)",
+    ),
+    _rule(
+        "named-secret",
+        rf"{_LOWER}{_AFTER_NAME}(?P<secret>(?=[A-Za-z+/=_~-]{{0,60}}[0-9])[A-Za-z0-9+/=_~-]{{20,400}})",
+    ),
+    _rule(
+        "url-secret",
+        r"[?&](?:access_token|api_?key|auth|key|password|secret|sig|token)=(?P<secret>[^\s&\"'<>#]{8,400})",
+        re.IGNORECASE,
+    ),
+    _rule(
+        "option",
+        r"--(?:api-?key|password|secret|token)[ =](?P<secret>[^\s\"'`;|&<>$-][^\s\"'`;|&<>]{7,400})",
+    ),
+    _rule(
+        "cookie",
+        r"\b(?:set-)?cookie[\"']?[ \t]{0,4}:[ \t]{0,4}[\"']?(?P<secret>[^\s\"'][^\"'\n]{7,4000})",
+        re.IGNORECASE,
+    ),
 )
 
 _SECRET_NAME = re.compile(

@@ -33,7 +33,16 @@ PLANTED = {
     "private-key": [
         "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE KEY-----"
     ],
-    "named-secret": ["export FOO_API_KEY='p4ss w0rd!'", "SECRET_KEY=abcd1234efgh"],
+    "named-secret": [
+        "export FOO_API_KEY='p4ss w0rd!'",
+        "SECRET_KEY=abcd1234efgh",
+        '{"OPENAI_API_KEY": "abcd1234efgh"}',
+        'os.environ["API_KEY"] = "abcd1234efgh"',
+        'password="abcd1234efgh"',
+        "aws_secret_access_key = abcdEFGHijklMNOPqrst1234",
+    ],
+    "url-secret": ["https://x.example/get?a=1&token=abcd1234efgh&b=2"],
+    "option": ["curl --token abcd1234efgh there"],
     "authorization": ["authorization: Basic dXNlcjpwYXNzd29yZA=="],
     "environment": list(ENVIRONMENT.values())[:2],
     "home": ["/home/ada/project/x.py"],
@@ -51,6 +60,9 @@ SECRETS = {  # what must not be there, of what is planted
     "adalove@there": "adalove",
     "on bigbox.lan now": "bigbox.lan",
     "/dev/shm/envgym-1000-k3/u": "envgym-1000-k3",
+    **dict.fromkeys(PLANTED["named-secret"][2:5], "abcd1234efgh"),
+    PLANTED["named-secret"][5]: "abcdEFGHijklMNOPqrst1234",
+    **dict.fromkeys(PLANTED["url-secret"] + PLANTED["option"], "abcd1234efgh"),
     PLANTED["private-key"][0]: "b3BlbnNzaC1rZXktdjEAAAAA",
 }
 ALL = [(kind, text) for kind, texts in PLANTED.items() for text in texts]
@@ -84,15 +96,39 @@ def test_the_same_secret_has_the_same_placeholder_and_another_has_another() -> N
     [
         "the task-list of bob, sk-learn and token=5", "bearer of bad news", "https://example.com:8080/a@b",
         "root@box:/root# ls /home/adam /home/ada-x", "MAX_TOKENS=4096", "key: value", "git@github.com:a/b.git",
-        "0a" * 32, "a" * 5000, "eyJ", "monkey=banana", "/dev/shm/other", "adaloves",
+        "token = tokens[index]", "password = getpass()", '{"token": "the"}', "secret = 'no digit here'",
+        "--token $TOKEN",
+        "f(token=self.tokens[0])", "next_token: int = 12345678", "0a" * 32, "a" * 5000, "eyJ", "monkey=banana",
+        "/dev/shm/other", "adaloves",
     ],
 )  # fmt: skip
 def test_what_is_no_secret_stays(text: str) -> None:
     assert redactor().text(text) == text
 
 
+def test_a_cookie_goes_to_the_end_of_its_line() -> None:
+    done = redactor().text("GET / HTTP/1.1\nCookie: session=abcd1234; other=5\nAccept: */*")
+    assert done == "GET / HTTP/1.1\nCookie: [redacted:cookie:1]\nAccept: */*"
+
+
 @pytest.mark.parametrize(
-    "run", ["A_", "://", "-----BEGIN PRIVATE KEY-----", "Bearer ", "eyJ.", "KEY=", "a:", "sk-"]
+    "run",
+    [
+        "A_",
+        "a_",
+        "?key=",
+        "--token ",
+        "cookie: ",
+        "password='1",
+        "token_",
+        "://",
+        "-----BEGIN PRIVATE KEY-----",
+        "Bearer ",
+        "eyJ.",
+        "KEY=",
+        "a:",
+        "sk-",
+    ],
 )
 def test_no_text_takes_long(run: str) -> None:
     """A megabyte of anything: the patterns are linear. The timeout is the assertion."""
