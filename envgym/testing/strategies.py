@@ -4,19 +4,23 @@ For laws of whatever stores, converts or shows episodes. Needs hypothesis (the e
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from envgym.env import Grade, Snapshot, Step, StopReason
-from envgym.episode import Episode, ForkPoint, Turn
+from envgym.episode import Episode, ForkPoint, Group, Turn
 from envgym.errors import Boundary, Failure
 from envgym.messages import Action, ImagePart, Message, ParseError, TextPart, ToolCall
 from envgym.policy import VersionRun
 from envgym.sandbox import SandboxSnapshot
 
-__all__ = ["actions", "episodes", "failures", "grades", "messages", "names", "paths", "snapshots", "steps", "texts"]
+__all__ = [
+    "actions", "episodes", "failures", "grades", "groups", "json_values", "messages", "names", "paths", "snapshots",
+    "steps", "texts",
+]  # fmt: skip
 
 texts = st.text(alphabet=st.characters(), max_size=20)
 names = st.text(alphabet=st.characters(), min_size=1, max_size=8)
@@ -85,13 +89,15 @@ ids = st.lists(st.integers(0, 2**31 - 1), max_size=6)
 
 
 @st.composite
-def paths(draw: Callable[[st.SearchStrategy[Any]], Any]) -> tuple[Turn, ...]:
-    """Turns that keep the prefix rule, over one or more segments, some without tokens."""
-    found, segment, length = [], 0, 0
+def paths(draw: Callable[[st.SearchStrategy[Any]], Any], at: tuple[int, int] = (0, 0)) -> tuple[Turn, ...]:
+    """Turns that keep the prefix rule from the context `at` (segment, length) on, some without tokens."""
+    found, (segment, length) = [], at
     for _ in range(draw(st.integers(0, 4))):
         step, said, actor = draw(steps(st.none())), draw(many_messages), draw(names)
         if draw(st.booleans()):
-            found.append(Turn(actor, said, step, snapshot=draw(st.none() | snapshots)))
+            found.append(
+                Turn(actor, said, step, snapshot=draw(st.none() | snapshots), error=draw(st.none() | errors))
+            )
             continue
         if draw(st.integers(0, 3)) == 0:
             segment, length = segment + 1, 0
@@ -129,3 +135,31 @@ def episodes(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Episode:
         provenance=tuple(draw(st.lists(st.tuples(names, texts), max_size=2))),
         wall_s=draw(st.floats(0, 1e6)),
     )
+
+
+def _after(path: tuple[Turn, ...]) -> tuple[int, int]:
+    """The context that a path ends in."""
+    for turn in reversed(path):
+        if added := len(turn.prompt_ids) + len(turn.sampled_ids):
+            return turn.segment, turn.position + added
+    return 0, 0
+
+
+@st.composite
+def groups(draw: Callable[[st.SearchStrategy[Any]], Any], most: int = 3) -> Group:
+    """A group whose later episodes may be forks of earlier ones, at any turn and within it."""
+    task, group, members = draw(names), draw(texts), list[Episode]()
+    whole: dict[str, tuple[Turn, ...]] = {}
+    for name in draw(st.lists(names, min_size=1, max_size=most, unique=True)):
+        parent: ForkPoint | None = None
+        before: tuple[Turn, ...] = ()
+        if members and draw(st.booleans()):
+            owner = draw(st.sampled_from(members))
+            turn = draw(st.integers(0, len(whole[owner.id])))
+            left = len(whole[owner.id][turn].sampled_ids) if turn < len(whole[owner.id]) else 0
+            parent, before = ForkPoint(owner.id, turn, draw(st.integers(0, left))), whole[owner.id][:turn]
+        own = draw(paths(_after(before)))
+        made = replace(draw(episodes()), id=name, task_id=task, turns=own, parent=parent, group=group)
+        members.append(made)
+        whole[name] = (*before, *own)
+    return Group(task, tuple(members))
