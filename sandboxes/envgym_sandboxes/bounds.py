@@ -23,9 +23,11 @@ from envgym_sandboxes.tree import kill_all
 
 __all__ = ["Bounds", "Captures", "Loop"]
 
-_FIRST_S, _OFTEN_S = 0.05, 0.1
-_SHARE, _COUNT_SHARE = 50, 20
-"""The time between two looks, or two counts of the files, as multiples of how long one takes."""
+_FIRST_S, _OFTEN_S, _SELDOM_S, _GLANCE_S = 0.05, 0.1, 0.5, 0.01
+"""A glance asks the file system alone, in microseconds: a burst fills a disk between two looks at all processes."""
+_SHARE, _COUNT_SHARE, _HASTY_SHARE = 50, 20, 4
+"""The time between two looks, or two counts of the files, as multiples of how long one takes; hasty: of counts that
+glances ask for."""
 _FILE_TOO_LARGE = 128 + signal.SIGXFSZ
 """The status of a command that wrote too much: what a shell says of a program ended by that signal."""
 
@@ -57,7 +59,8 @@ class Bounds:
         self._root: str = spec["root"]
         self._device = os.stat(self._root).st_dev
         self._me = os.getpid()
-        self._next = math.inf
+        self._next = self._look_at = math.inf
+        self._glances_from = 0.0
         self._files = holdings.Files()
         self._deleted = 0
         self._size = 0
@@ -74,7 +77,8 @@ class Bounds:
         """Something is about to be started."""
         if self.full:
             self._count()
-        self._next = min(self._next, time.monotonic() + _FIRST_S)
+        self._look_at = min(self._look_at, time.monotonic() + _FIRST_S)
+        self._next = min(self._next, self._look_at, time.monotonic() + _GLANCE_S)
 
     def ended(self, code: int, captures: Captures) -> int:
         """A command has ended by itself: the status that it is given."""
@@ -105,11 +109,18 @@ class Bounds:
         """Look, if it is time to."""
         if now < self._next:
             return
+        if now < self._look_at:
+            if not self.full and now >= self._glances_from and self._may_be_over():
+                self._count()
+            self._next = min(self._look_at, time.monotonic() + _GLANCE_S)
+            return
         began = time.monotonic()
         alive = self._look()
         ended = time.monotonic()
         busy = alive - ({self._loop.shell.pid} if self._loop.shell.running is None else set())
-        self._next = ended + max(_OFTEN_S, _SHARE * (ended - began)) if busy else math.inf
+        wait_s = min(_SELDOM_S, max(_OFTEN_S, _SHARE * (ended - began)))
+        self._look_at = ended + wait_s if busy else math.inf
+        self._next = min(self._look_at, ended + _GLANCE_S) if busy else math.inf
 
     def ran_out_of_memory(self) -> bool:
         """Whether a process was killed for memory since the last call."""
@@ -156,6 +167,7 @@ class Bounds:
         self._deleted = holdings.memory(holdings.descendants(self._me), self._device).deleted_bytes
         ended = time.monotonic()
         self._count_at = ended + max(_OFTEN_S, _COUNT_SHARE * (ended - began))
+        self._glances_from = ended + _HASTY_SHARE * (ended - began)
         self._size = files.disk_bytes + self._deleted
         if not files.complete:  # what the file system gained is what this sandbox did, or more
             self._size = max(self._size, self._used_then.size - self._used_first.size)
