@@ -1,4 +1,4 @@
-"""The one exact JSON of an episode and its path, and patches between two such values.
+"""Episodes and their paths back from exact JSON, and patches between two such values.
 
 A format's own fields say most of an episode; the patch from what they say to what is true is all that has to
 travel beside them. A patch remembers what it was made against: where somebody has edited the other tool's field
@@ -15,17 +15,15 @@ from numpy.typing import NDArray
 
 from envgym.env import Grade, Step, StopReason
 from envgym.episode import Episode, ForkPoint, Group, Turn
+from envgym.episode_json import head_to_json
 from envgym.errors import Failure
 from envgym.messages import ParseError
 from envgym.policy import VersionRun
 from envgym.wire import (
     dumps,
     messages_from_json,
-    messages_to_json,
     snapshot_from_json,
-    snapshot_to_json,
     step_from_json,
-    step_to_json,
 )
 
 __all__ = [
@@ -33,11 +31,10 @@ __all__ = [
     "apply",
     "check",
     "difference",
-    "episode_to_json",
-    "head_to_json",
+    "packed",
+    "path_head",
     "tell",
     "told_episode",
-    "turn_to_json",
 ]
 
 
@@ -69,32 +66,13 @@ def tell(group: Group, index: int) -> list[Told]:
     return told
 
 
-def _pack(array: NDArray[Any], kind: str) -> str:
-    return base64.b64encode(array.astype(kind).tobytes()).decode()
+def packed(array: NDArray[Any]) -> str:
+    """An array exactly: base64 of little-endian int32 or float32."""
+    return base64.b64encode(array.astype(array.dtype.newbyteorder("<")).tobytes()).decode()
 
 
 def _unpack(text: str, kind: str) -> NDArray[Any]:
     return np.frombuffer(base64.b64decode(text), kind).astype(kind.lstrip("<"))
-
-
-def turn_to_json(turn: Turn) -> dict[str, Any]:
-    """A turn as JSON values, exactly; arrays are base64 of little-endian int32 and float32."""
-    return {
-        "actor": turn.actor,
-        "messages": messages_to_json(turn.messages),
-        "step": step_to_json(turn.step),
-        "prompt_ids": _pack(turn.prompt_ids, "<i4"),
-        "sampled_ids": _pack(turn.sampled_ids, "<i4"),
-        "logprobs": _pack(turn.logprobs, "<f4"),
-        "versions": [[run.start, run.version] for run in turn.versions],
-        "segment": turn.segment,
-        "position": turn.position,
-        "allowed": None if turn.allowed is None else list(turn.allowed),
-        "snapshot": snapshot_to_json(turn.snapshot),
-        "error": None if turn.error is None else turn.error.model_dump(),
-        "act_s": turn.act_s,
-        "step_s": turn.step_s,
-    }
 
 
 def _turn_from_json(raw: dict[str, Any]) -> Turn:
@@ -116,31 +94,9 @@ def _turn_from_json(raw: dict[str, Any]) -> Turn:
     )
 
 
-def head_to_json(episode: Episode) -> dict[str, Any]:
-    """What an episode is apart from its turns. A fork's root step is part of it; another's stands with its path."""
-    parent = episode.parent
-    return {
-        "id": episode.id,
-        "task_id": episode.task_id,
-        "seed": episode.seed,
-        "stop": episode.stop,
-        "failure": None if episode.failure is None else episode.failure.model_dump(),
-        "parent": None if parent is None else [parent.episode, parent.turn, parent.token],
-        "grades": [grade.model_dump() for grade in episode.grades],
-        "group": episode.group,
-        "provenance": [list(pair) for pair in episode.provenance],
-        "wall_s": episode.wall_s,
-        "root": None if parent is None else step_to_json(episode.root),
-    }
-
-
-def episode_to_json(episode: Episode) -> dict[str, Any]:
-    """A whole episode as JSON values, exactly: its own turns only."""
-    return {
-        **head_to_json(episode),
-        "root": step_to_json(episode.root),
-        "turns": [turn_to_json(turn) for turn in episode.turns],
-    }
+def path_head(episode: Episode) -> dict[str, Any]:
+    """The head of an episode; the root step is a fork's own, another's stands with its path."""
+    return head_to_json(episode) | ({} if episode.parent is not None else {"root": None})
 
 
 def told_episode(head: dict[str, Any], root: dict[str, Any] | None, turns: list[dict[str, Any]]) -> Episode:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from envgym.episode import Episode, ForkPoint, Group
+from envgym.episode_json import episode_to_json
 from envgym.formats.contract import Dropped
-from envgym.formats.exact import episode_to_json
+from envgym.formats.exact import packed
 from envgym.messages import ImagePart, Message
 from envgym.plain_text import visible
 from envgym.wire import dumps
@@ -57,7 +58,7 @@ class Losses:
             after = _own(after, before)
             if before.parent.turn:
                 self.add("turns[] (shared)", f"episode {before.id}", why="each path holds its shared turns itself")
-        for field, value in _differences(episode_to_json(before), episode_to_json(after), ""):
+        for field, value in _differences(episode_to_json(before, packed), episode_to_json(after, packed), ""):
             shown = value if isinstance(value, str) else dumps(value).decode()
             self.add(field, f"episode {before.id[:40]}: {shown[: 2 * _EXAMPLE]}")
 

@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from envgym.episode import Episode, Group
+from envgym.episode_json import turn_to_json
 from envgym.formats.contract import FormatError, Where
-from envgym.formats.exact import Told, apply, check, difference, head_to_json, told_episode, turn_to_json
+from envgym.formats.exact import Told, apply, check, difference, packed, path_head, told_episode
 from envgym.wire import dumps, step_to_json
 
 __all__ = ["SCHEMA", "Regroup", "Unsealed", "reason", "seal", "unseal"]
@@ -40,9 +41,9 @@ def reason(error: Exception) -> str:
 
 def seal(told: Told, said: Episode, record: Any) -> str:
     """The text that makes `told` of `said`, the episode (its whole path) that `record`'s own fields tell."""
-    turns = [turn_to_json(turn) for turn in told.turns[told.shared :]]
+    turns = [turn_to_json(turn, packed) for turn in told.turns[told.shared :]]
     if len(said.turns) == len(told.turns):
-        own = [turn_to_json(turn) for turn in said.turns[told.shared :]]
+        own = [turn_to_json(turn, packed) for turn in said.turns[told.shared :]]
         turns_patch: Any = difference(own, turns)
     else:
         turns_patch = {"=": turns, "said": len(said.turns)}
@@ -52,7 +53,7 @@ def seal(told: Told, said: Episode, record: Any) -> str:
         "place": list(told.place),
         "path": len(told.turns),
         "shared": told.shared,
-        "head": difference(head_to_json(said), head_to_json(told.episode)),
+        "head": difference(path_head(said), path_head(told.episode)),
         "turns": turns_patch,
     }
     if told.episode.parent is None:
@@ -74,7 +75,7 @@ def unseal(said: Episode, text: str, where: Where, record: Any) -> Unsealed:
         raise FormatError(where, f"its key 'envgym' has schema {schema!r}; this version of envgym reads {SCHEMA}")
     try:
         strict = check(record) == rest["record"]
-        head = apply(head_to_json(said), rest["head"], strict=strict)
+        head = apply(path_head(said), rest["head"], strict=strict)
         turns = _own_turns(said, rest, strict)
         root = apply(step_to_json(said.root), rest["root"], strict=strict) if "root" in rest else None
         g, k, n = rest["place"]
@@ -94,7 +95,7 @@ def _own_turns(said: Episode, rest: dict[str, Any], strict: bool) -> list[dict[s
         raise ValueError(f"it tells {len(said.turns)} turns, but was written with {expected}")
     if isinstance(patch, dict) and "=" in patch:
         return list(patch["="])
-    told = [turn_to_json(turn) for turn in said.turns[rest["shared"] :]]
+    told = [turn_to_json(turn, packed) for turn in said.turns[rest["shared"] :]]
     own: list[dict[str, Any]] = apply(told, patch, strict=strict)
     return own
 

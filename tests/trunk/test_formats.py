@@ -12,8 +12,9 @@ from rich.console import Console
 
 from envgym.env import Step, StopReason
 from envgym.episode import Episode, Group, Turn
+from envgym.episode_json import episode_to_json
 from envgym.formats import Exported, FormatError, Options, export, format_named, read_groups
-from envgym.formats.exact import apply, difference, episode_to_json
+from envgym.formats.exact import apply, difference, packed
 from envgym.formats.losses import Losses
 from envgym.formats.report import report
 from envgym.messages import Message, ToolSpec
@@ -43,8 +44,8 @@ def test_every_format_is_found_by_its_name() -> None:
 
 
 def _same(before: list[Group], after: list[Group]) -> None:
-    assert [[episode_to_json(e) for e in group] for group in after] == [
-        [episode_to_json(e) for e in group] for group in before
+    assert [[episode_to_json(e, packed) for e in group] for group in after] == [
+        [episode_to_json(e, packed) for e in group] for group in before
     ]
     for one, other in zip(before, after, strict=True):
         assert one.task_id == other.task_id

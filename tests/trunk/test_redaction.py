@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from envgym.env import Step, StopReason
 from envgym.episode import Episode, ForkPoint, Group, Turn
+from envgym.episode_json import episode_to_json
 from envgym.formats import Card, Options, export, read_groups
-from envgym.formats.exact import episode_to_json, told_episode
+from envgym.formats.exact import packed, told_episode
 from envgym.messages import Message
 from envgym.redaction import Host, Redactor
 from envgym.testing.check_format import sample_groups
@@ -165,7 +166,7 @@ def _plant(value: Any, path: tuple[Any, ...], secret: str) -> Any:
 
 
 def _with_secret(episode: Episode, secret: str, draw: random.Random) -> Episode:
-    raw = episode_to_json(episode)
+    raw = episode_to_json(episode, packed)
     where = draw.choice([path for path in _places(raw) if path[0] not in ("id", "task_id", "parent")])
     planted = _plant(raw, where, secret)
     root = planted["root"]
