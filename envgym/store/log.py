@@ -2,7 +2,7 @@ r"""The write-ahead log of a store: checksummed records, appended with one `writ
 
 ``b"envgym-log 1\n"``, then records: ``length (4 bytes), XXH3 of the payload (8 bytes), payload``. A killed
 process loses nothing that `append` returned from; a machine that loses its power loses at most what was written
-since the last `sync`. A record cut off by a crash is dropped when the log is opened again; one that was damaged
+since the last `sync`. A record cut off by a crash is the last one, and never counts; one that was damaged
 is skipped, and hides no other: the next record that fits is looked for.
 """
 
@@ -20,11 +20,10 @@ from xxhash import xxh3_64_intdigest
 from envgym.errors import StoreCorrupt
 from envgym.store.records import CODECS, HEAD, Record, decode, encode
 
-__all__ = ["Damage", "LogWriter", "cut_off_at", "read_log", "read_open"]
+__all__ = ["Damage", "LogWriter", "read_log", "read_open"]
 
 MAGIC = b"envgym-log 1\n"
 _FRAME = struct.Struct("<IQ")
-_MOST_PARTS = 64  # that one call writes; the kernel takes 1,024
 _MOST = 1 << 30
 """Bytes of one record: no turn comes near it, and a damaged length must not pass for one."""
 
@@ -48,23 +47,18 @@ class Damage:
 
 
 class LogWriter:
-    """Appends records to one file; every OSError names it."""
+    """Appends records to a new file; every OSError names it. No log is ever appended to by a second process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with _naming(path):
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            self.bytes = 0
             try:
-                self.bytes = os.fstat(self._fd).st_size
-                if self.bytes == 0:
-                    self._write(MAGIC)
-                else:
-                    self.bytes = cut_off_at(path)
-                    os.ftruncate(self._fd, self.bytes)
+                self._write(MAGIC)
             except BaseException:
-                os.close(self._fd)
+                self.abandon()
                 raise
-        self._synced = 0
 
     def append(self, *records: Record) -> None:
         """Write records, all at once; nothing stays of them where a disk is full or JSON cannot hold a value."""
@@ -76,37 +70,24 @@ class LogWriter:
             framed += (_FRAME.pack(len(payload), xxh3_64_intdigest(payload)), payload)
         before = self.bytes
         try:
-            if len(framed) <= _MOST_PARTS and (written := os.writev(self._fd, framed)):
-                self.bytes += written
-                if self.bytes - before < sum(map(len, framed)):
-                    self._write(b"".join(framed)[written:])
-            else:
-                self._write(b"".join(framed))
+            self._write(b"".join(framed))
         except OSError as error:
             os.ftruncate(self._fd, before)
             self.bytes = before
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def _write(self, data: bytes) -> None:
-        written = os.write(self._fd, data)
-        self.bytes += written
-        while written < len(data):
-            more = os.write(self._fd, data[written:])
-            self.bytes, written = self.bytes + more, written + more
-
-    @property
-    def unsynced(self) -> bool:
-        """Whether anything was written since the last `sync`."""
-        return self.bytes != self._synced
+        view = memoryview(data)
+        while view:
+            written = os.write(self._fd, view)
+            self.bytes, view = self.bytes + written, view[written:]
 
     def sync(self) -> None:
         """Make what was appended durable (fsync); nothing once it is closed. May be called from another thread."""
         if self._fd < 0:
             return
-        upto = self.bytes
         with _naming(self.path):
             os.fsync(self._fd)
-        self._synced = upto
 
     def close(self) -> None:
         """Make it durable and close the file; idempotent."""
@@ -116,6 +97,12 @@ class LogWriter:
             finally:
                 os.close(self._fd)
                 self._fd = -1
+
+    def abandon(self) -> None:
+        """Close and remove it: nothing of it is to count."""
+        os.close(self._fd)
+        self._fd = -1
+        self.path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -195,12 +182,3 @@ def _next_record(data: mmap.mmap, at: int) -> int | None:
         if codec in CODECS and head + HEAD.size <= length <= len(data) and _payload(data, begin) is not None:
             return begin
     return None
-
-
-def cut_off_at(path: Path) -> int:
-    """The size of a log without the record that a crash cut off."""
-    size = len(MAGIC)
-    for found, after in read_log(path):
-        if not (isinstance(found, Damage) and found.torn):
-            size = after
-    return size

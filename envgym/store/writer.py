@@ -32,6 +32,10 @@ from envgym.store.unfolding import Unfolding
 __all__ = ["StoreWriter"]
 
 _LOG_BYTES = 64 << 20
+_COPY_IT = (
+    "nothing is appended to a store whose ids cannot all be read: copy what is whole to another one "
+    "(envgym data filter STORE --damaged --out OTHER)"
+)
 
 
 class StoreWriter:
@@ -67,7 +71,7 @@ class StoreWriter:
     def _begin(self) -> None:
         found = parts(self._places)
         if found.damage:
-            raise StoreCorrupt(f"{found.damage[0]}; nothing is appended to a store that cannot be read whole")
+            raise StoreCorrupt(f"{found.damage[0]}; {_COPY_IT}")
         for path in found.dead:
             remove(path)
         self._recover(found)
@@ -89,7 +93,10 @@ class StoreWriter:
         self._ids: set[str] = set()
         for shard in found.shards:
             for number in range(len(shard.blocks("episodes"))):
-                self._ids |= set(ids_of(shard.batch("episodes", number)))
+                try:
+                    self._ids |= set(ids_of(shard.batch("episodes", number)))
+                except StoreCorrupt as error:
+                    raise StoreCorrupt(f"{error}; {_COPY_IT}") from error
             shard.close()
         self._state, self._damaged = Unfolding(), set[int]()
         for number, path in found.logs:
@@ -160,6 +167,8 @@ class StoreWriter:
 
     def append(self, episode: Episode) -> None:
         """A finished episode. Of one whose turns were all told as they happened, only the end is written."""
+        if self._log.bytes >= self._log_bytes and self._state.ended:
+            self._rotate()  # first: where that fails, nothing was stored
         known = self._state.open.get(episode.id)
         if known is None or not _told(known, episode):
             turned = (Turned(episode.id, index, turn) for index, turn in enumerate(episode.turns))
@@ -169,8 +178,6 @@ class StoreWriter:
         self._state.open.pop(episode.id, None)
         self._state.ended[episode.id] = episode
         self._ids.add(episode.id)
-        if self._log.bytes >= self._log_bytes:
-            self._rotate()
 
     def extend(self, episodes: Iterable[Episode]) -> None:
         """Many finished episodes at once, straight into a shard: all of them are there when it returns, or none."""
@@ -264,14 +271,18 @@ class StoreWriter:
         """A new log, with what is unfinished carried over, durably."""
         self._number += 1
         log = LogWriter(self._places.log(self._number))
-        for episode, found in self._state.open.items():
-            log.append(found.began)
-            for index, turn in enumerate(found.turns):
-                log.append(Turned(episode, index, turn))
-            if found.said is not None:
-                log.append(Said(episode, len(found.turns), found.said))
-        log.sync()
-        sync_path(self._places.logs)
+        try:
+            for episode, found in self._state.open.items():
+                log.append(found.began)
+                for index, turn in enumerate(found.turns):
+                    log.append(Turned(episode, index, turn))
+                if found.said is not None:
+                    log.append(Said(episode, len(found.turns), found.said))
+            log.sync()
+            sync_path(self._places.logs)
+        except BaseException:  # a full disk, for one: the log before it goes on
+            log.abandon()
+            raise
         return log
 
     def _rotate(self) -> None:

@@ -221,6 +221,43 @@ with StoreWriter(sys.argv[1]) as writer:
     assert reader.damage == []
 
 
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from envgym.episode import Began
+from envgym.store import StoreWriter
+sys.path.insert(0, sys.argv[2])
+from test_store_damage import plain
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with StoreWriter(sys.argv[1], log_bytes=1) as writer:
+    writer.begin(Began.of(plain("open")))
+    writer.turn("open", 0, plain("open").turns[0])
+    writer.append(plain("a"))
+    before = {path.name: path.read_bytes() for path in Path(sys.argv[1], "logs").iterdir()}
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, resource.RLIM_INFINITY))
+    try:
+        writer.append(plain("b"))  # a new log is due, and what is open does not fit into it
+    except OSError as error:
+        print(error.filename)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    assert before == {path.name: path.read_bytes() for path in Path(sys.argv[1], "logs").iterdir()}
+    assert "b" not in writer
+    writer.append(plain("b"))
+    writer.turn("open", 1, plain("open").turns[1])
+    writer.append(plain("open"))
+"""
+
+
+def test_a_disk_that_is_full_when_a_new_log_is_due_costs_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FULL, str(tmp_path / "s"), str(Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().startswith(str(tmp_path / "s/logs"))
+    with StoreReader(tmp_path / "s") as reader:
+        assert sorted(one.id for one in reader) == ["a", "b", "open"]
+        assert not reader.unfinished
+
+
 WRITER = """
 import sys
 from pathlib import Path
