@@ -30,6 +30,8 @@ from envgym.store import StoreReader, StoreWriter
 from envgym.testing.fakes import MemoryEnv, RandomAgent, memory_tasks
 
 EPISODES, STEP_S, BREAKS = 60, 0.001, 0.02
+DRAWS = random.SystemRandom()
+"""Others in every process: no fault of the world repeats itself."""
 TASKS = memory_tasks(8)
 LIMITS = Limits(turns=8)
 
@@ -41,7 +43,7 @@ class Breaking(MemoryEnv):
 
     async def step(self, action: Action) -> Step:
         await asyncio.sleep(STEP_S)
-        if random.random() < self.chance:  # another draw in every process: no fault of the world repeats itself
+        if DRAWS.random() < self.chance:
             raise OSError("the world broke")
         return await super().step(action)
 
