@@ -58,6 +58,18 @@ def _made(out: Path) -> Iterator[StoreWriter]:
         raise
 
 
+def _shares(written: Iterable[str]) -> dict[str, float]:
+    """What is written as name=share each."""
+    given: dict[str, float] = {}
+    for share in written:
+        name, _, number = share.partition("=")
+        try:
+            given[name] = float(number)
+        except ValueError:
+            raise ValueError(f"{share!r} is not of the form name=share") from None
+    return given
+
+
 def _say(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(found))
@@ -180,13 +192,7 @@ def split_command(
     """Cut by task into stores OUT/NAME: a task is in one part only, in whichever store it is met."""
     from envgym.data import copy, split
 
-    given: dict[str, float] = {}
-    for share in shares:
-        name, _, number = share.partition("=")
-        try:
-            given[name] = float(number)
-        except ValueError:
-            raise ValueError(f"{share!r} is not of the form name=share") from None
+    given = _shares(shares)
     with StoreReader(source) as reader:
         counts = {}
         for name, ids in split(reader, given, seed=seed).items():
@@ -318,19 +324,38 @@ def export_command(  # noqa: PLR0913  # one parameter per option
     ] = True,
     name: Annotated[str, typer.Option(help="Of the data set, for its card.")] = "",
     licence: Annotated[str, typer.Option(help="Of the data set, for its card.")] = "",
+    split: Annotated[list[str] | None, typer.Option(help="name=share of each split, by task (datasets).")] = None,
+    scores: Annotated[
+        tuple[float, float] | None, typer.Option(help="Rewards that count as 0 and 1 (datasets).")
+    ] = None,
+    held_out: Annotated[
+        Path | None, typer.Option(help="A text file, a text per line: leave out what shares 13 words with one.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Write episodes in another tool's format; what it cannot hold, and what was redacted, is listed."""
-    from envgym.data import family
+    from envgym.data import contaminated, family, part_of
     from envgym.formats import Card, Options, export
     from envgym.formats.report import report
 
+    shares = _shares(split or ["train=1"])
+    part_of("", shares)
     with StoreReader(source) as reader:
-        wanted = set(family(reader, _chosen(reader, where)))
+        names, checked = _chosen(reader, where), ""
+        if held_out is not None:
+            texts = held_out.read_text().splitlines()
+            leaks = dict(contaminated((reader[one] for one in names), texts))
+            names = [one for one in names if one not in leaks]
+            checked = (
+                f"{len(leaks)} of {len(leaks) + len(names)} episodes shared 13 words in a row with one of "
+                f"{len(texts)} held-out texts ({held_out.name}) and were left out."
+            )
+        wanted = set(family(reader, names))
         kept = (tuple(one for one in group if one.id in wanted) for group in reader.groups())
         groups = (Group(episodes[0].task_id, episodes) for episodes in kept if episodes)
-        card = Card(name=name or source.name, licence=licence)
-        done = export(groups, out, to, options=Options(extra=extra, card=card), redact=redact)
+        card = Card(name=name or source.name, licence=licence, score_range=scores, decontamination=checked)
+        options = Options(extra=extra, card=card, split=lambda group: part_of(group.task_id, shares))
+        done = export(groups, out, to, options=options, redact=redact)
     if as_json:
         print(json.dumps(done.to_json()))
     else:

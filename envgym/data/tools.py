@@ -17,7 +17,7 @@ from envgym.episode import Episode
 from envgym.messages import ImagePart, Message, text_of
 from envgym.store import StoreReader, StoreWriter
 
-__all__ = ["contaminated", "copy", "family", "merge", "repeats", "sample", "split"]
+__all__ = ["contaminated", "copy", "family", "merge", "part_of", "repeats", "sample", "split"]
 
 
 def family(reader: StoreReader, ids: Collection[str]) -> list[str]:
@@ -90,21 +90,24 @@ def sample(reader: StoreReader, count: int, rng: np.random.Generator) -> list[st
     return [reader.ids[int(one)] for one in drawn]
 
 
-def split(reader: StoreReader, shares: Mapping[str, float], *, seed: int = 0) -> dict[str, list[str]]:
-    """Cut by task: a task and all its episodes are in one part, whatever else is in the store.
+def part_of(task: str, shares: Mapping[str, float], *, seed: int = 0) -> str:
+    """The part that a task belongs to: the same for the same shares and seed, wherever it is met.
 
-    shares: of each part, which add up to 1. The same task and seed are always in the same part, so that stores that
-    are split one by one never share a task between parts.
+    shares: of each part, which add up to 1. Raises ValueError for others.
     """
     if not shares or abs(sum(shares.values()) - 1) > 1e-9 or min(shares.values()) < 0:
         raise ValueError(f"shares {dict(shares)} must be at least 0 and add up to 1")
-    bounds = np.cumsum(list(shares.values()))
-    tasks = reader.table("episodes", ["task_id"]).column(0).to_pylist()
+    digest = hashlib.blake2b(f"{seed}\0{task}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    place = int(np.searchsorted(np.cumsum(list(shares.values())), int.from_bytes(digest, "big") / 2**64, "right"))
+    return list(shares)[min(place, len(shares) - 1)]
+
+
+def split(reader: StoreReader, shares: Mapping[str, float], *, seed: int = 0) -> dict[str, list[str]]:
+    """Cut by task (`part_of`): a task and all its episodes are in one part, whatever else is in the store."""
     found: dict[str, list[str]] = {name: [] for name in shares}
-    for name, task in zip(reader.ids, tasks, strict=True):
-        digest = hashlib.blake2b(f"{seed}\0{task}".encode(), digest_size=8).digest()
-        at = int.from_bytes(digest, "big") / 2**64
-        found[list(shares)[min(int(np.searchsorted(bounds, at, "right")), len(bounds) - 1)]].append(name)
+    part_of("", shares)  # which refuses what are no shares, also where nothing is to be cut
+    for name, task, _group, _parent in reader.edges():
+        found[part_of(task, shares, seed=seed)].append(name)
     return found
 
 

@@ -95,6 +95,25 @@ def test_what_is_exported_and_imported_is_the_same(envgym, played, tmp_path, for
     assert (ran.code, "exists" in ran.err) == (1, True)
 
 
+def test_the_card_of_a_data_set_tells_splits_scores_and_the_check_for_contamination(envgym, played, tmp_path):
+    (tmp_path / "held").write_text("words that nobody said\n")
+    out = tmp_path / "set"
+    card = ("--licence", "apache-2.0", "--scores", "0", "1", "--held-out", str(tmp_path / "held"))
+    parts = ("--split", "train=0.5", "--split", "test=0.5")
+    told(envgym("data", "export", str(played), "--to", "datasets", "--out", str(out), *card, *parts, "--json"))
+    text = (out / "README.md").read_text()
+    assert 'license: "apache-2.0"' in text
+    assert "0 of 12 episodes shared 13 words in a row with one of 1 held-out texts (held)" in text
+    tables = {path: pq.read_table(path) for path in out.rglob("*.parquet")}
+    assert {"train", "test"} == {part for part in ("train", "test") for path in tables if part in path.name}
+    assert sum(table.num_rows for table in tables.values()) == 12
+    assert all("normalised_score" in table.column_names for table in tables.values())
+    ran = envgym(
+        "data", "export", str(played), "--to", "datasets", "--out", str(tmp_path / "x"), "--split", "a=0.5"
+    )
+    assert (ran.code, "add up to 1" in ran.err) == (2, True)
+
+
 def test_what_an_export_drops_is_listed(envgym, played, tmp_path):
     options = ("--to", "chat", "--no-extra", "--where", "turns > 0", "--out", str(tmp_path / "out"))
     ran = envgym("data", "export", str(played), *options)
