@@ -20,20 +20,13 @@ __all__ = ["QUERIED", "Query", "chosen", "parse_query"]
 Query = Callable[[pa.Table], pa.ChunkedArray]
 """Given a table, a column of booleans; null counts as false."""
 
+_PROVENANCE = ("environment", "agent")
 QUERIED = (
-    "id",
-    "task_id",
-    "group",
-    "seed",
-    "parent",
-    "stop",
-    "failed",
-    "turns",
-    "sampled_tokens",
-    "reward",
-    "wall_s",
-)
-"""The columns that an expression may name: those of the table of episodes that are one value, and `failed`."""
+    "id", "task_id", "group", "seed", "parent", "stop", "failed", "turns", "sampled_tokens", "reward", "wall_s",
+    *_PROVENANCE,
+)  # fmt: skip
+"""The columns that an expression may name: those of the table of episodes that are one value, `failed`, and who
+played where, as the provenance says."""
 
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: pc.less, ast.LtE: pc.less_equal, ast.Gt: pc.greater, ast.GtE: pc.greater_equal, ast.Eq: pc.equal,
@@ -45,6 +38,9 @@ def chosen(reader: StoreReader, query: Query) -> list[str]:
     """The ids of the episodes that a query means, in stored order."""
     table = reader.table("episodes")
     table = table.append_column("failed", pc.is_valid(table.column("failure")))
+    for name in _PROVENANCE:
+        said = [pc.map_lookup(chunk, name, "first") for chunk in table.column("provenance").chunks]
+        table = table.append_column(name, pa.chunked_array(said, pa.string()))
     wanted = pc.fill_null(query(table), False).to_numpy(zero_copy_only=False)
     return [name for name, meant in zip(reader.ids, wanted, strict=True) if meant]
 

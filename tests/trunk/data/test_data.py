@@ -66,7 +66,7 @@ def episode(name: str, *turns: str, reward: float | None = 1.0, task: str = "t",
 def reader(tmp_path: Path) -> Iterator[StoreReader]:
     made = [
         episode("a", "x", "y", reward=1.0),
-        episode("b", "x", "z", reward=0.25, task="u"),
+        episode("b", "x", "z", reward=0.25, task="u", provenance=(("agent", "me"), ("environment", "there"))),
         episode("a/0", "w", reward=0.0, parent=ForkPoint("a", 1)),
         episode("c", "x", stop=None, failure=FAILED, reward=None, task="v"),
         episode("d", "x", "y", reward=1.0),
@@ -90,6 +90,8 @@ def reader(tmp_path: Path) -> Iterator[StoreReader]:
         ("parent is None", ["a", "b", "c", "d"]),
         ("parent is not None and turns < -1", []),
         ("stop == 'submitted' and reward == 0.25", ["b"]),
+        ("agent == 'me' and environment in ['here', 'there']", ["b"]),
+        ("agent is None", ["a", "a/0", "c", "d"]),
     ],
 )
 def test_a_query_means_what_python_would(reader: StoreReader, text: str, ids: list[str]) -> None:
@@ -192,7 +194,7 @@ def test_statistics_count_what_is_there(reader: StoreReader) -> None:
     assert found.all["turns"] == 8
     assert found.all["mean_reward"] == pytest.approx((1 + 0.25 + 0 + 1) / 4)
     assert found.all["stops"] == {"submitted": 4, "failed: grader": 1}
-    assert list(found.by) == [("?", "?")]
+    assert list(found.by) == [("?", "?"), ("there", "me")]
 
 
 def test_a_conversation_begins_at_the_root_of_its_line(reader: StoreReader) -> None:
