@@ -27,7 +27,8 @@ from envgym.task import Task, TaskSet
 
 __all__ = [
     "AUTO_ORDER", "EnvSpec", "Group", "check_backend", "choose_task", "find", "gymnasium_id", "hint", "make",
-    "make_backend", "names", "open_interpreter", "register", "reports", "spec", "unregister", "wrong_option",
+    "make_backend", "names", "open_interpreter", "package_of", "register", "reports", "spec", "unregister",
+    "wrong_option",
 ]  # fmt: skip
 
 Group = Literal["environments", "sandboxes", "interpreters", "agents", "formats", "commands"]
@@ -188,6 +189,12 @@ def find(group: Group, name: str) -> Any:
         raise ImportError(
             f"{_ONE[group]} {name!r} ({entry.value}) cannot be imported: {error}; {_remedy(entry, error)}"
         ) from error
+
+
+def package_of(group: Group, name: str) -> str | None:
+    """Name and version of the installed package that a name comes from; None for what this process registered."""
+    entry = None if name in _own(group) else _entry_points(group).get(name)
+    return f"{entry.dist.name} {entry.dist.version}" if entry is not None and entry.dist is not None else None
 
 
 def _remedy(entry: EntryPoint, error: Exception) -> str:

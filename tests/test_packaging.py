@@ -31,7 +31,9 @@ KEPT_IN_MODULE = {
     "interpreter": {"CellState"},
     "limits": {"MOST_OUTPUT"},
     "registry": {
-        "AUTO_ORDER", "Group", "check_backend", "choose_task", "find", "gymnasium_id", "hint", "names", "reports",
+        "AUTO_ORDER", "Group", "check_backend", "choose_task", "find", "gymnasium_id", "hint",
+        "names", "package_of",
+        "reports",
         "spec", "unregister", "wrong_option",
     },
     "replay": {"as_env", "forked"},

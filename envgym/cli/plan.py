@@ -17,7 +17,7 @@ from envgym.episode import Began, Episode
 from envgym.jobs import Job, stream
 from envgym.limits import Limits
 from envgym.policy import Agent
-from envgym.registry import find, make, make_backend, spec, wrong_option
+from envgym.registry import find, make, make_backend, package_of, spec, wrong_option
 from envgym.rollout import Rollout
 from envgym.sandbox import SandboxBackend
 from envgym.store import StoreReader, is_store
@@ -87,11 +87,12 @@ class Plan:
         if not count:
             raise ValueError(f"environment {self.env!r} has no tasks; what are its --task-option values?")
         played = {"turns": self.limits.turns, **self._options()}
-        provenance = (
+        provenance: tuple[tuple[str, str], ...] = (
             *(("envgym", version("envgym")), ("environment", self.env), ("agent", self.agent)),
             *((name, json.dumps(value, sort_keys=True)) for name, value in played.items()),
         )
-        rollout = Rollout(limits=self.limits, provenance=provenance)
+        packages = {"environment": package_of("environments", self.env), "agent": package_of("agents", self.agent)}
+        provenance += tuple((f"{of} package", package) for of, package in packages.items() if package is not None)
 
         def job(index: int, task: Task) -> Job:
             seed = int(np.random.SeedSequence((self.seed, index)).generate_state(1, np.uint64)[0] >> 1)
@@ -104,6 +105,8 @@ class Plan:
                 made: Agent = factory(env.task, seed=seed, **options)
                 return made
 
+            world = () if task.world is None or task.world.image == "host" else (("image", task.world.image),)
+            rollout = Rollout(limits=self.limits, provenance=(*provenance, *world))
             return Job(make_env, make_agent, task.id, seed, f"{self.env}-s{self.seed}-{index:06d}", rollout)
 
         return (job(index, tasks[index % count]) for index in range(self.episodes))

@@ -100,6 +100,9 @@ def test_collect_stores_what_show_shows(envgym, memory, tmp_path):
     episodes = list(StoreReader(out))
     assert len({episode.id for episode in episodes}) == 6
     assert sum(len(episode.turns) for episode in episodes) == summary["turns"]
+    facts = dict(episodes[0].provenance)
+    assert (facts["environment"], facts["agent"]) == ("memory", "player")
+    assert "agent package" not in facts, "it was registered by the test"
     listed = envgym("show", str(out)).out
     assert all(episode.id in listed for episode in episodes)
     assert len(envgym("show", str(out), "--limit", "2").out.splitlines()) == 4

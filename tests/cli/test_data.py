@@ -28,6 +28,8 @@ def test_stats_count_by_environment_and_agent(envgym, played):
     shown = envgym("data", "stats", str(played)).out
     assert "guess" in shown
     assert "0 unfinished episodes" in shown
+    facts = dict(next(iter(StoreReader(played))).provenance)
+    assert facts["environment package"] == facts["agent package"] == f"envgym {facts['envgym']}"
 
 
 def test_filter_sample_split_and_merge_make_stores(envgym, played, tmp_path):
