@@ -131,7 +131,7 @@ def _strange() -> Group:
         next_actor="other",
     )
     turns = (
-        Turn("other", spoken, step, snapshot=snapshot),
+        Turn("other", spoken, step, snapshot=snapshot, error=action.error),
         _sampled(Turn("agent", (), Step(observation=(odd,)), allowed=(3, 4)), [], [2**31 - 1], 0, 0),
         Turn(
             "user", (Message(role="user", content=_STRANGE),), Step(stop=StopReason.TIME_LIMIT, submission=_STRANGE)
