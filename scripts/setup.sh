@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the virtual environment ($VENV, default .venv) with everything that tests, training and the demo need.
-# Idempotent: it does nothing while pyproject.toml, this file and the checkout's place are what they were.
+# Idempotent: it does nothing while pyproject.toml, constraints.txt, this file and the checkout's place are what they were.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -86,7 +86,7 @@ language_packages() {
 }
 
 stamp_of() {
-  { cat pyproject.toml scripts/setup.sh; pwd -P; } | git hash-object --stdin
+  { cat pyproject.toml constraints.txt scripts/setup.sh; pwd -P; } | git hash-object --stdin
 }
 
 # The CPU build by its exact local version: where pip already finds one (find-links, a mirror) nothing else is
@@ -116,7 +116,7 @@ pip=$VENV/bin/pip
 say "installing torch $TORCH (CPU build)"
 install_torch
 say "installing envgym with the extras code, data, docker, train, endpoint, cluster and dev"
-"$pip" install -qq -e '.[code,data,docker,train,endpoint,cluster,dev]'
+"$pip" install -qq -c constraints.txt -e '.[code,data,docker,train,endpoint,cluster,dev]'
 rm -f "$VENV"/.envgym-*
 touch "$stamp"
 say "done: $VENV"

@@ -1,7 +1,8 @@
-"""What holds for every test: core tests run first, and CI skips nothing that it installed."""
+"""What holds for every test: core tests run first, CI skips nothing that it installed, and a script can ask what failed."""
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,14 @@ def _note(node: pytest.Item | pytest.Collector, report: pytest.TestReport | pyte
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if os.environ.get("ENVGYM_CI") and session.config.stash[_SKIPPED] and session.exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A line for each test that failed, in the file that scripts/test.sh names: it runs these again, alone."""
+    named = os.environ.get("ENVGYM_FAILED")
+    if named and report.failed:
+        with Path(named).open("a", encoding="utf-8") as file:
+            file.write(report.nodeid + "\n")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -38,3 +38,11 @@ def test_skipped_tests_and_skipped_modules_fail_ci_and_nothing_else(tmp_path):
 def test_what_needs_a_lent_gpu_and_what_is_known_to_fail_may_be_missing_in_ci(tmp_path):
     code, output = outcome(tmp_path, True, passes=PASSES, gpu=GPU, xfail=XFAIL)
     assert code == 0, output
+
+
+def test_a_script_is_told_which_tests_failed(tmp_path, monkeypatch):
+    named = tmp_path / "failed.txt"
+    monkeypatch.setenv("ENVGYM_FAILED", str(named))
+    code, output = outcome(tmp_path, False, passes=PASSES, wrong="def test_wrong():\n    assert False\n")
+    assert code == 1, output
+    assert named.read_text().splitlines() == ["test_wrong.py::test_wrong"]

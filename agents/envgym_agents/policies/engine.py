@@ -5,6 +5,7 @@ computes one session at a time through the model's own cache, for architectures 
 `engine_for` compares the first with the plain model on random tokens, and takes the second where they differ.
 """
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -93,6 +94,9 @@ class SingleEngine:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._device = model.device
+        # transformers 5.24 renamed argument and result; a model of one's own may have either name
+        named = inspect.signature(model.forward).parameters
+        self._cache_name = "cache" if "cache" in named else "past_key_values"
 
     @torch.inference_mode()
     def logits(self, parts: Sequence[Part]) -> NDArray[np.float32]:
@@ -104,10 +108,9 @@ class SingleEngine:
         cache = part.storage.cache
         if part.past == 0 or cache is None:
             cache = DynamicCache(config=self._model.config)
-        out = self._model(
-            input_ids=torch.tensor([list(part.ids)], device=self._device), past_key_values=cache, use_cache=True
-        )
-        part.storage.cache = out.past_key_values
+        ids = torch.tensor([list(part.ids)], device=self._device)
+        out = self._model(input_ids=ids, use_cache=True, **{self._cache_name: cache})
+        part.storage.cache = getattr(out, self._cache_name)
         return _numpy(out.logits[:, -1])
 
 
