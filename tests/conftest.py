@@ -1,4 +1,4 @@
-"""What holds for every test: core tests run first, CI skips nothing that it installed, and a script can ask what failed."""
+"""What holds for every test: core tests first, CI skips nothing that it installed, scripts can ask what failed."""
 
 import os
 from collections.abc import Iterator
