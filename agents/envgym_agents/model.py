@@ -114,10 +114,12 @@ def _digest(files: tuple[tuple[Path, int, int], ...]) -> str:
     return digest.hexdigest()
 
 
-def save_model(folder: str | Path, model: Any, tokenizer: Any) -> None:
-    """Write weights (safetensors), configuration and tokenizer to one folder."""
+def save_model(
+    folder: str | Path, model: Any, tokenizer: Any, *, weights: Mapping[str, torch.Tensor] | None = None
+) -> None:
+    """Write weights (safetensors), configuration and tokenizer to one folder. weights: in the place of its own."""
     with _no_bars():
-        model.save_pretrained(str(folder), safe_serialization=True)
+        model.save_pretrained(str(folder), safe_serialization=True, state_dict=weights)
     tokenizer.save_pretrained(str(folder))
 
 

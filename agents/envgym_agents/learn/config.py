@@ -39,9 +39,17 @@ class ModelConfig(Frozen):
     """the most tokens of one answer in free text; below `context`"""
     temperature: float = Field(default=1.0, gt=0)
     """of the rollouts that train"""
+    lora_rank: int = Field(default=0, ge=0)
+    """rank of low-rank adapters, of a model folder: they train in the place of all weights; 0: all weights do"""
+    lora_alpha: float = Field(default=16.0, gt=0)
+    """what adapters add counts lora_alpha / lora_rank times"""
 
     @model_validator(mode="after")
     def _answer_fits(self) -> Self:
+        if self.lora_rank and self.path is None:
+            raise ValueError(
+                f"lora_rank {self.lora_rank} needs a model folder (path): a fresh model has nothing to keep"
+            )
         if self.answer >= self.context:
             raise ValueError(f"answer {self.answer} must be below context {self.context}")
         return self

@@ -17,6 +17,7 @@ from envgym.messages import Message, text_of
 from envgym.policy import Completion, Policy, Prompt, Session, VersionRun
 from envgym.tools import compact
 from envgym_agents.chat import LMAgents
+from envgym_agents.learn.adapters import adapt, adapted, merged_weights
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.model import load_model, max_length, new_model, save_model, weights_digest
 from envgym_agents.policies.transformer import TransformerPolicy
@@ -89,8 +90,9 @@ class Student:
         return (*self.template.encode(spoken(message)), self.template.stop_ids[-1])
 
     def save(self, path: Path) -> None:
-        """Write model and tokenizer as a model folder."""
-        save_model(path, self.model, self.tokenizer)
+        """Write model and tokenizer as a model folder, adapters added to the weights that they change."""
+        weights = merged_weights(self.model) if adapted(self.model) else None
+        save_model(path, self.model, self.tokenizer, weights=weights)
 
     async def __aenter__(self) -> Self:
         return self
@@ -152,8 +154,13 @@ def new_student(config: TrainConfig, episodes: Sequence[Episode], env: Env) -> S
 
 
 def load_student(config: TrainConfig, path: Path) -> Student:
-    """The student saved in a model folder, in float32 (small steps of bfloat16 weights would be lost)."""
+    """The student saved in a model folder, in float32 (small steps of bfloat16 weights would be lost).
+
+    With ``model.lora_rank``, it has fresh adapters, which change nothing until they are trained.
+    """
     model, tokenizer = load_model(path, device=config.device, dtype="float32")
+    if config.model.lora_rank:
+        model = adapt(model, rank=config.model.lora_rank, alpha=config.model.lora_alpha, seed=config.seed)
     return Student(model, tokenizer, config, weights_digest(path))
 
 

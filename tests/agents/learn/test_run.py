@@ -129,6 +129,22 @@ def test_a_run_leaves_a_whole_folder_and_a_report(config, tmp_path):
     assert again == report
 
 
+@pytest.mark.slow
+def test_a_run_with_adapters_begins_with_a_folder_and_leaves_an_ordinary_one(config, tmp_path):
+    steps = ["reinforce.steps=1", "evaluate.greedy=false"]
+    train(load(overrides=steps, base=config.model_dump()), tmp_path / "first")
+    begun = tmp_path / "first" / "trained"
+    values = config.model_dump() | {"model": {"path": str(begun), "context": 128, "answer": 64, "lora_rank": 2}}
+    more = [*steps, "warm_start.episodes_per_task=0", "reinforce.lr=0.05", "reinforce.kl=0"]
+    report = train(load(overrides=more, base=values), tmp_path / "second")
+    assert report["reinforce"]["stop"] == "steps"
+    before, after = weights(tmp_path / "first"), weights(tmp_path / "second")
+    assert before.keys() == after.keys()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved
+    assert all("proj" in name for name in moved), moved  # embeddings, norms and the output stay
+
+
 def test_a_report_s_intervals_are_those_of_its_seed_and_resamples(config, tmp_path):
     twice = load(overrides=["evaluate.attempts=2", "evaluate.bootstrap=150", "seed=7"], base=config.model_dump())
     report = asyncio.run(evaluate_folders(twice, tmp_path / "eval", agents=["test-guesser"]))
