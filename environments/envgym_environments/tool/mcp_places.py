@@ -46,10 +46,9 @@ class McpServer:
 
     command: a program that speaks over its input and output. url: instead, an address of streamable HTTP; with
     both, the program serves at that address (its port is forwarded where it runs in a sandbox).
-    env: variables it gets besides a few harmless ones. start_s: until it has told its tools; call_s: of one call; ping_s: until
-    one that gave no answer counts as hanging.
-    message_bytes: of one message; call_bytes: of all it sends for one call. restarts: how often one that died, or
-    hangs, is started again.
+    env: variables it gets besides a few harmless ones. start_s: until it has told its tools; call_s: of one
+    call; ping_s: until one that gave no answer counts as hanging. message_bytes: of one message; call_bytes: of
+    all it sends for one call. restarts: how often one that died, or hangs, is started again.
     """
 
     command: tuple[str, ...] = ()

@@ -73,6 +73,8 @@ class McpTools:
     async def _read_tools(self, line: "_Line") -> None:
         found: dict[str, McpTool] = {}
         complaints: list[str] = []
+        server = self.server
+        patience_s = server.start_s + server.call_s + 2 * server.ping_s + 5.0
         for raw in await line.listed():
             name = tool_name(raw.name)
             if name is None or name in found:
@@ -81,7 +83,9 @@ class McpTools:
             spec, wrong = foreign_spec(name, raw.description, raw.input_schema)
             if wrong is not None:
                 complaints.append(f"tool {name}: {wrong}")
-            found[name] = McpTool(spec, self, raw.name, self.server.start_s + self.server.call_s + 2 * self.server.ping_s + 5)
+            found[name] = McpTool(
+                spec, self, raw.name, self.server.start_s + self.server.call_s + 2 * self.server.ping_s + 5
+            )
         self.tools, self.complaints = tuple(found.values()), tuple(complaints)
 
     async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
