@@ -33,6 +33,7 @@ __all__ = [
     "ExecResult",
     "Failure",
     "ForkPoint",
+    "FunctionTool",
     "Grade",
     "Grader",
     "GraderFailure",
@@ -92,8 +93,14 @@ __all__ = [
     "TaskSet",
     "TextPart",
     "Ticket",
+    "Tool",
     "ToolCall",
+    "ToolFault",
+    "ToolLimits",
+    "ToolRefused",
+    "ToolResult",
     "ToolSpec",
+    "Toolbox",
     "Tree",
     "Turn",
     "Unfinished",
@@ -115,6 +122,7 @@ __all__ = [
     "run_episode",
     "stream",
     "text_of",
+    "tool",
     "tool_spec",
 ]  # fmt: skip
 
@@ -170,6 +178,12 @@ _MODULES = {
     ),
     "task": (
         "Task", "TaskSet", "Tree", "World",
+    ),
+    "toolbox": (
+        "Tool", "ToolFault", "ToolLimits", "ToolResult", "Toolbox",
+    ),
+    "function_tool": (
+        "FunctionTool", "ToolRefused", "tool",
     ),
     "tools": (
         "check_call", "compact", "parse_call", "tool_spec",

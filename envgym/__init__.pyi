@@ -42,6 +42,9 @@ from envgym.errors import SandboxDied as SandboxDied
 from envgym.errors import SandboxUnavailable as SandboxUnavailable
 from envgym.errors import SnapshotGone as SnapshotGone
 from envgym.errors import StoreCorrupt as StoreCorrupt
+from envgym.function_tool import FunctionTool as FunctionTool
+from envgym.function_tool import ToolRefused as ToolRefused
+from envgym.function_tool import tool as tool
 from envgym.interpreter import CellError as CellError
 from envgym.interpreter import CellResult as CellResult
 from envgym.interpreter import Interpreter as Interpreter
@@ -102,6 +105,11 @@ from envgym.task import Task as Task
 from envgym.task import TaskSet as TaskSet
 from envgym.task import Tree as Tree
 from envgym.task import World as World
+from envgym.toolbox import Tool as Tool
+from envgym.toolbox import Toolbox as Toolbox
+from envgym.toolbox import ToolFault as ToolFault
+from envgym.toolbox import ToolLimits as ToolLimits
+from envgym.toolbox import ToolResult as ToolResult
 from envgym.tools import check_call as check_call
 from envgym.tools import compact as compact
 from envgym.tools import parse_call as parse_call
@@ -133,6 +141,7 @@ __all__ = [
     "ExecResult",
     "Failure",
     "ForkPoint",
+    "FunctionTool",
     "Grade",
     "Grader",
     "GraderFailure",
@@ -192,8 +201,14 @@ __all__ = [
     "TaskSet",
     "TextPart",
     "Ticket",
+    "Tool",
     "ToolCall",
+    "ToolFault",
+    "ToolLimits",
+    "ToolRefused",
+    "ToolResult",
     "ToolSpec",
+    "Toolbox",
     "Tree",
     "Turn",
     "Unfinished",
@@ -215,5 +230,6 @@ __all__ = [
     "run_episode",
     "stream",
     "text_of",
+    "tool",
     "tool_spec",
 ]  # fmt: skip

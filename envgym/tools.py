@@ -12,29 +12,64 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, get_type_hints
 
-from pydantic import JsonValue, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError, create_model
 
 from envgym.messages import ParseError, ToolCall, ToolSpec
 
-__all__ = ["check_call", "compact", "parse_call", "read_json_call", "tool_spec"]
+__all__ = ["arguments_model", "check_call", "compact", "parse_call", "read_json_call", "signature", "tool_spec"]
 
 
 def tool_spec(function: Callable[..., Any], *, name: str | None = None) -> ToolSpec:
     """The spec of a typed function: its name, its docstring, and a JSON schema of its parameters.
 
-    Raises TypeError when a parameter has no annotation. A first parameter named ``self`` is left out.
+    A docstring's section ``Args:`` becomes the descriptions of the parameters in the schema, and is left out of the
+    tool's own. Raises TypeError when a parameter has no annotation, or is ``*args`` or ``**kwargs``. A first
+    parameter named ``self`` is left out.
     """
-    hints = get_type_hints(function)
+    description, described = _docstring(inspect.getdoc(function) or "")
+    schema = arguments_model(function).model_json_schema()
+    for parameter, text in described.items():
+        if isinstance(part := schema.get("properties", {}).get(parameter), dict):
+            part.setdefault("description", text)
+    schema.pop("additionalProperties", None)
+    return ToolSpec(name=name or function.__name__, description=description, parameters=schema)
+
+
+def arguments_model(function: Callable[..., Any]) -> type[BaseModel]:
+    """The pydantic model of a typed function's parameters; what it does not name is refused. As `tool_spec`."""
+    hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name == "self":
             continue
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TypeError(f"tool {function.__name__}: {parameter} has no schema; name every parameter")
         if parameter.name not in hints:
             raise TypeError(f"tool {function.__name__}: parameter {parameter.name!r} has no type annotation")
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
         fields[parameter.name] = (hints[parameter.name], default)
-    schema = create_model(function.__name__, **fields).model_json_schema()
-    return ToolSpec(name=name or function.__name__, description=inspect.getdoc(function) or "", parameters=schema)
+    return create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+
+
+_SECTION = re.compile(r"^(Args|Arguments|Parameters):\n((?:[ \t]+.*(?:\n|\Z)|[ \t]*\n)+)", re.MULTILINE)
+_PARAMETER = re.compile(r"^(\s+)(\w+)(?:\s*\([^)]*\))?:[ \t]*(.*)$")
+
+
+def _docstring(text: str) -> tuple[str, dict[str, str]]:
+    """A docstring without its section of parameters, and what that says of each."""
+    section = _SECTION.search(text)
+    if section is None:
+        return text, {}
+    described: dict[str, str] = {}
+    depth, current = 0, ""
+    for line in section[2].splitlines():
+        found = _PARAMETER.match(line)
+        if found is not None and (not depth or len(found[1]) <= depth):
+            depth, current = len(found[1]), found[2]
+            described[current] = found[3]
+        elif current and line.strip():
+            described[current] = f"{described[current]} {line.strip()}".strip()
+    return (text[: section.start()] + text[section.end() :]).strip(), described
 
 
 def _properties(spec: ToolSpec) -> dict[str, dict[str, JsonValue]]:
@@ -128,6 +163,9 @@ def check_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ParseErr
     properties = _properties(spec)
     arguments: dict[str, JsonValue] = {}
     for name, value in call.arguments.items():
+        if name not in properties and spec.parameters.get("additionalProperties") is True:
+            arguments[name] = value
+            continue
         if name not in properties:
             return ParseError(
                 message=f"{spec.name} has no argument {name!r}; it takes: {', '.join(properties) or 'none'}"
@@ -149,3 +187,15 @@ def check_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ParseErr
 def compact(call: ToolCall) -> str:
     """The compact call string of a call: name and argument values, quoted where a shell would need it."""
     return shlex.join([call.name, *(str(value) for value in call.arguments.values())])
+
+
+def signature(spec: ToolSpec) -> str:
+    """How a tool is called, in one line, to tell who called wrong: ``name(path: string, lines: integer = 3)``."""
+    required = spec.parameters.get("required", [])
+    parts = []
+    for name, part in _properties(spec).items():
+        kind = part.get("enum") or part.get("type") or "any"
+        shown = " | ".join(map(json.dumps, kind)) if isinstance(kind, list) else str(kind)
+        optional = not (isinstance(required, list) and name in required)
+        parts.append(f"{name}: {shown}" + (f" = {json.dumps(part.get('default'))}" if optional else ""))
+    return f"{spec.name}({', '.join(parts)})"

@@ -46,7 +46,8 @@ KEPT_IN_MODULE = {
         "Answered", "Damage", "Ended", "Graded", "Record", "Said", "TokenBatch", "Tokens", "Turned", "is_store",
     },
     "task": {"checked_world", "evenly"},
-    "tools": {"read_json_call"},
+    "toolbox": {"Answer", "bounded_text"},
+    "tools": {"arguments_model", "read_json_call", "signature"},
 }  # fmt: skip
 
 

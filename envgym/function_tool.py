@@ -1,0 +1,124 @@
+"""A typed function is a tool: its schema from signature and docstring, its calls validated before they run.
+
+Asynchronous functions may wait, and then run beside others; a plain one runs at once, and one that blocks (a
+library that waits without asyncio) runs in a thread. No thread can be stopped: what must be killed at its deadline
+belongs in a sandbox, or in an environment with ``isolate="process"``.
+"""
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
+
+from envgym.arguments import checked_seconds
+from envgym.errors import EnvgymError
+from envgym.messages import ToolSpec
+from envgym.toolbox import ToolFault, ToolResult
+from envgym.tools import arguments_model, tool_spec
+
+__all__ = ["FunctionTool", "ToolRefused", "tool"]
+
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+class ToolRefused(Exception):
+    """What a tool raises to say, in its own words and nothing else, that it will not do what it was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTool:
+    """A function as a `Tool`; made by `tool`."""
+
+    spec: ToolSpec
+    function: Callable[..., Any]
+    arguments: type[BaseModel]
+    deadline_s: float | None = None
+    serial: bool = False
+    blocking: bool = False
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+    async def call(self, arguments: Mapping[str, JsonValue]) -> ToolResult:
+        """Validate, run, and say what came of it; an EnvgymError of the function passes through."""
+        try:
+            checked = self.arguments.model_validate(dict(arguments))
+        except (ValidationError, RecursionError) as error:
+            return ToolResult.failed(ToolFault.INVALID, f"{self.spec.name}: {_wrong(error)}")
+        given = {name: getattr(checked, name) for name in self.arguments.model_fields}
+        try:
+            if self.blocking:
+                value = await asyncio.to_thread(self.function, **given)
+            else:
+                value = self.function(**given)
+            if inspect.isawaitable(value):
+                value = await value
+        except EnvgymError:
+            raise
+        except ToolRefused as refused:
+            return ToolResult(f"error ({ToolFault.REFUSED}): {refused}", fault=ToolFault.REFUSED, cost=self.cost)
+        except Exception as error:  # the contract of tools: whatever a tool raises is an observation
+            told = ToolResult.failed(ToolFault.RAISED, f"{self.spec.name}: {type(error).__name__}: {error}")
+            return ToolResult(told.text, fault=told.fault, cost=self.cost)
+        return self._result(value)
+
+    def _result(self, value: Any) -> ToolResult:
+        if isinstance(value, ToolResult):
+            return ToolResult(value.text, value.value, value.fault, {**self.cost, **value.cost})
+        if isinstance(value, str):
+            return ToolResult(value, value, cost=self.cost)
+        if value is None:
+            return ToolResult("done", cost=self.cost)
+        try:
+            plain = _ANY.dump_python(value, mode="json")
+            return ToolResult(json.dumps(plain, ensure_ascii=False), plain, cost=self.cost)
+        except ValueError:  # PydanticSerializationError is one: no plain data
+            return ToolResult(repr(value), cost=self.cost)
+
+
+def _wrong(error: ValidationError | RecursionError) -> str:
+    """Each mistake in a few words: where, what must be, what was given."""
+    if isinstance(error, RecursionError):
+        return "the arguments are nested too deep"
+    told = []
+    for found in error.errors(include_url=False)[:4]:
+        where = ".".join(map(str, found["loc"])) or "arguments"
+        given = "" if found["type"] in ("missing", "extra_forbidden") else f", not {repr(found['input'])[:80]}"
+        told.append(f"{where}: {found['msg']}{given}")
+    return "; ".join(told)
+
+
+def tool(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    deadline_s: float | None = None,
+    serial: bool = False,
+    blocking: bool = False,
+    cost: Mapping[str, float] | None = None,
+) -> FunctionTool:
+    """A typed function, plain or asynchronous, as a tool.
+
+    What it returns is shown: a text as it is, plain data as JSON, a `ToolResult` as it says. What it raises is
+    shown as a failure (`ToolRefused` in its own words). Argument types are pydantic's, `Annotated` bounds included.
+
+    Args:
+        function: with annotations; a bound method too. Its docstring is the description.
+        name: of the tool, by default the function's.
+        deadline_s: of one call, by default the toolbox's.
+        serial: see `envgym.toolbox.Tool`.
+        blocking: it waits without asyncio: run it in a thread.
+        cost: what each call costs, by name, such as ``{"usd": 0.002}``.
+
+    Raises TypeError as `tool_spec` does, and for a function both asynchronous and blocking.
+    """
+    if blocking and inspect.iscoroutinefunction(function):
+        raise TypeError(f"tool {function.__name__}: it is asynchronous, and blocking is True; leave one of them")
+    if deadline_s is not None:
+        checked_seconds("deadline_s", deadline_s)
+    return FunctionTool(
+        tool_spec(function, name=name), function, arguments_model(function), deadline_s, serial, blocking,
+        dict(cost or {}),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Tasks played over tools: typed functions, MCP servers, OpenAPI services."""

@@ -1,0 +1,222 @@
+"""MCP servers are tools: each way in which one misbehaves costs one typed observation, and leaves no process."""
+
+import asyncio
+import os
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from envgym_environments.tool.mcp_tools import McpServer, McpTools
+
+from envgym import EnvironmentFailure, Toolbox, ToolCall, World, make_backend
+from envgym.toolbox import ToolFault, ToolLimits, ToolResult
+
+SERVERS = Path(__file__).parent / "servers"
+LINES = (sys.executable, str(SERVERS / "lines.py"))
+OFFICIAL = (sys.executable, str(SERVERS / "official.py"))
+PATIENT = {"start_s": 90.0, "call_s": 90.0}
+
+
+def play(server: McpServer, drive: Callable[[Toolbox, McpTools], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with await McpTools.connect(server) as mcp:
+            await drive(Toolbox(mcp.tools, ToolLimits(deadline_s=300)), mcp)
+
+    asyncio.run(main())
+
+
+async def one(box: Toolbox, name: str, **arguments: object) -> ToolResult:
+    return await box.call(ToolCall(name=name, arguments=arguments))  # type: ignore[arg-type]
+
+
+def children() -> set[int]:
+    """The processes below this one that are no zombies, whatever sessions they made."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if words[0] != "Z":
+            parents[int(path.parent.name)] = int(words[1])
+    found, level = set(), {os.getpid()}
+    while level:
+        level = {pid for pid, parent in parents.items() if parent in level} - found
+        found |= level
+    return found
+
+
+def left(before: set[int]) -> set[int]:
+    """The processes that are more than before, once those that were killed had time to go."""
+    until = time.monotonic() + 60
+    while (more := children() - before) and time.monotonic() < until:
+        time.sleep(0.02)
+    return more
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_tools_are_listed_checked_and_called():
+    async def drive(box: Toolbox, mcp: McpTools) -> None:
+        assert (await one(box, "add", a=2, b=3)).text == "5"
+        wrong = await one(box, "add", a="two", b=3)
+        assert wrong.fault is ToolFault.INVALID
+        assert "a: 'two' is not of type 'integer'" in wrong.text
+        refused = await one(box, "refuse")
+        assert (refused.fault, refused.text) == (ToolFault.REFUSED, "error (refused): not today")
+        calls = [ToolCall(name="add", arguments={"a": n, "b": n}) for n in range(8)]
+        assert [result.text for result in await box.run(calls)] == [str(2 * n) for n in range(8)]
+
+    before = children()
+    play(McpServer(LINES, **PATIENT), drive)
+    assert not left(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "said"),
+    [
+        ("long_line", ToolFault.FLOODED, "a message of more than 65536 bytes"),
+        ("many_lines", ToolFault.FLOODED, "more than 200000 bytes for one call"),
+        ("die", ToolFault.DIED, "my last words"),
+        ("kill", ToolFault.DIED, "it ended"),
+    ],
+)
+def test_a_server_that_floods_or_dies_costs_one_observation_and_starts_again(name, fault, said):
+    async def drive(box: Toolbox, mcp: McpTools) -> None:
+        assert (await one(box, "count")).text == "1"
+        result = await one(box, name)
+        assert result.fault is fault, result.text
+        assert said in result.text
+        assert "started again" in result.text
+        assert (await one(box, "count")).text == "1", "another life"
+
+    before = children()
+    play(McpServer(LINES, message_bytes=1 << 16, call_bytes=200_000, **PATIENT), drive)
+    assert not left(before)
+
+
+@pytest.mark.slow
+def test_a_hanging_server_is_ended_and_one_hanging_call_of_a_server_that_answers_is_not():
+    async def drive(box: Toolbox, mcp: McpTools) -> None:
+        assert (await one(box, "count")).text == "1"
+        alone = await one(box, "hang_alone")
+        assert (alone.fault, "hangs" in alone.text) == (ToolFault.TIMEOUT, False)
+        assert (await one(box, "count")).text == "2", "it still lives"
+        hung = await one(box, "hang")
+        assert (hung.fault, "the server hangs" in hung.text) == (ToolFault.TIMEOUT, True)
+        assert (await one(box, "count")).text == "1", "another life"
+
+    before = children()
+    play(McpServer(LINES, start_s=90, call_s=6), drive)
+    assert not left(before)
+
+
+def test_lies_about_schemas_are_seen():
+    async def drive(box: Toolbox, mcp: McpTools) -> None:
+        said = "\n".join(mcp.complaints)
+        for name in ("bad_schema", "far_reference", "deep"):
+            assert f"tool {name}: the schema" in said
+            assert "called with" in (await one(box, name, anything=1)).text, "the server is left to judge"
+        assert "tool 'add': the name cannot be used, or is used twice" in said
+        assert (await one(box, "bad_output")).fault is ToolFault.LIED
+        assert (await one(box, "no_result")).fault is ToolFault.LIED
+        assert (await one(box, "garbage")).text == "after the garbage"
+        assert (await one(box, "count")).text == "7", "none of it ended the server"
+
+    play(McpServer(LINES, **PATIENT), drive)
+
+
+def test_a_server_that_always_dies_is_given_up_and_the_run_is_not():
+    async def drive(box: Toolbox, mcp: McpTools) -> None:
+        for _ in range(3):
+            assert (await one(box, "die")).fault is ToolFault.DIED
+        result = await one(box, "add", a=1, b=1)
+        assert (result.fault, "it ended 3 times" in result.text) == (ToolFault.DIED, True)
+
+    play(McpServer(LINES, restarts=2, **PATIENT), drive)
+
+
+def test_what_a_server_started_is_gone_after_close():
+    async def drive(box: Toolbox, mcp: McpTools) -> None:
+        pids[:] = map(int, (await one(box, "leave_child")).text.split())
+        assert all(map(alive, pids))
+
+    pids: list[int] = []
+    play(McpServer(LINES, **PATIENT), drive)
+    until = time.monotonic() + 60
+    while any(map(alive, pids)) and time.monotonic() < until:
+        time.sleep(0.02)  # killed is not yet gone
+    assert not any(map(alive, pids))
+
+
+@pytest.mark.parametrize("command", [(*LINES, "mute"), ("/nowhere/at/all",), (sys.executable, "-c", "")])
+def test_a_server_that_never_came_up_is_the_worlds_fault(command):
+    before = children()
+    with pytest.raises(EnvironmentFailure, match="did not come up"):
+        play(McpServer(command, start_s=1.0), lambda box, mcp: asyncio.sleep(0))
+    assert not left(before)
+
+
+def test_a_server_without_a_place_is_refused():
+    with pytest.raises(ValueError, match="neither command nor url"):
+        McpServer()
+    with pytest.raises(ValueError, match="must begin with http"):
+        McpServer(url="localhost:1")
+
+
+def free_port() -> int:
+    with socket.socket() as line:
+        line.bind(("127.0.0.1", 0))
+        return int(line.getsockname()[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("over", ["stdio", "http"])
+def test_a_server_of_the_official_package(over):
+    async def drive(box: Toolbox, mcp: McpTools) -> None:
+        assert mcp.complaints == ()
+        added = await one(box, "add", a=2, b=3)
+        assert (added.text, added.value) == ("5", {"result": 5})
+        failed = await one(box, "fail")
+        assert failed.fault is ToolFault.REFUSED
+        hung, added = await box.run(
+            [ToolCall(name="hang"), ToolCall(name="add", arguments={"a": 1, "b": 1})],
+        )
+        assert (hung.fault, added.text) == (ToolFault.TIMEOUT, "2")
+        flooded = await one(box, "flood")
+        assert flooded.fault is ToolFault.FLOODED, flooded.text
+        assert (await one(box, "add", a=4, b=4)).text == "8", "started again"
+        died = await one(box, "die")
+        assert died.fault is ToolFault.DIED, died.text
+        assert (await one(box, "add", a=5, b=4)).text == "9", "started again"
+
+    port = free_port()
+    served = {"command": (*OFFICIAL, str(port)), "url": f"http://127.0.0.1:{port}/mcp"}
+    where = served if over == "http" else {"command": OFFICIAL}
+    before = children()
+    play(McpServer(**where, start_s=90, call_s=10, message_bytes=1 << 20, call_bytes=1 << 20), drive)
+    assert not left(before)
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+def test_a_server_in_a_sandbox_speaks_over_a_forwarded_line():
+    async def main() -> None:
+        world = World(files={"/srv/lines.py": (SERVERS / "lines.py").read_text()})
+        async with make_backend("namespace") as backend, await backend.create(world) as sandbox:
+            server = McpServer(("python3", "/srv/lines.py"), **PATIENT)
+            async with await McpTools.connect(server, sandbox) as mcp:
+                box = Toolbox(mcp.tools)
+                assert (await one(box, "add", a=2, b=3)).text == "5"
+                assert (await one(box, "die")).fault is ToolFault.DIED
+                assert (await one(box, "count")).text == "1"
+
+    asyncio.run(main())
