@@ -1,0 +1,1 @@
+"""Environments in which an agent works with tools: databases, interpreters, services, simulated users."""
