@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from envgym.env import Snapshot, Step, StopReason
+from envgym.env import THE_AGENT, Snapshot, Step, StopReason
 from envgym.messages import Action, Message, ParseError, ToolCall, ToolSpec
 from envgym.task import Task, TaskSet
 from envgym.tools import check_call, parse_call
@@ -44,13 +44,15 @@ class Rules(Protocol[S]):
     state: the dataclass that a game's state is; msgspec must be able to write and read it.
     hears: whether a text that is no call is something said (then `move` gets it), not a mistake.
     uses_seed: whether `begin` draws anything from its seed.
+
+    Rules that say so (``class Mine(Rules[MyState])``) take over what is the same for most of them.
     """
 
     task: Task
-    tools: tuple[ToolSpec, ...]
+    tools: tuple[ToolSpec, ...] = ()
     state: type[S]
-    hears: bool
-    uses_seed: bool
+    hears: bool = False
+    uses_seed: bool = False
 
     def begin(self, seed: int) -> tuple[S, str]:
         """A fresh state and what is shown first."""
@@ -66,11 +68,14 @@ class Rules(Protocol[S]):
 
     def legal(self, state: S) -> tuple[str, ...] | None:
         """The calls that are possible next, where they can be listed."""
-        ...
+        return None
 
-    def close(self) -> None:
+    def speaker(self, state: S) -> str:
+        """Who acts next; anyone but the agent speaks plain text."""
+        return THE_AGENT
+
+    def close(self) -> None:  # most hold nothing
         """Release what the rules hold; idempotent."""
-        ...
 
 
 class Played(Generic[S]):
@@ -132,6 +137,9 @@ class Played(Generic[S]):
     def _read(self, action: Action) -> list[tuple[ToolCall | str | ParseError, ToolCall | None]]:
         if action.error is not None:
             return [(action.error, None)]
+        assert self._state is not None
+        if self._rules.speaker(self._state) != THE_AGENT:
+            return [(clean(action.text), None)]
         if action.calls:
             if not self.tools:
                 return [(ParseError(message="there are no tools here: answer in words"), action.calls[0])]
@@ -163,6 +171,7 @@ class Played(Generic[S]):
             legal=None if stop else self._rules.legal(self._state),
             submission=answers[-1].submission if answers else None,
             cost=cost,
+            next_actor=self._rules.speaker(self._state),
         )
 
     def _going(self, what: str) -> S:

@@ -81,12 +81,15 @@ class PythonEnv:
         self._seed, self._left, self._key = seed if start is None else start.seed, self._cells, "fresh"
         self._actions, self._digests = (), ()
         step = self._kept(Step((Message(role="user", content=self.task.prompt),), state_key=self._state_key()))
-        for index, action in enumerate(() if start is None else start.actions):
+        return step if start is None else await self._replay(start, step)
+
+    async def _replay(self, start: Snapshot, step: Step) -> Step:
+        for index, action in enumerate(start.actions, 1):
             step = answered(await self.step(action))
-            if start is not None and self._digests[-1] != start.digests[index + 1]:
+            if self._digests[-1] != start.digests[index]:
                 raise ReplayDiverged(
-                    f"replay of task {self.task.id!r} diverged at step {index + 1} of {len(start.actions)}: a cell "
-                    "did another thing this time (time, chance, processes)"
+                    f"replay of task {self.task.id!r} diverged at step {index} of {len(start.actions)}: a cell did "
+                    "another thing this time (time, chance, processes)"
                 )
         return step
 
@@ -203,7 +206,7 @@ def agrees(given: str, wanted: str) -> bool:
     if one is None or two is None:
         return given.strip().casefold() == wanted.strip().casefold()
     if "." in wanted:
-        return abs(one - two) <= max(abs(two), 1) * Fraction(1, 1_000_000)
+        return abs(one - two) <= max(abs(two), Fraction(1)) / 1_000_000
     return one == two
 
 

@@ -17,7 +17,7 @@ from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
 from envgym.tools import tool_spec
 from envgym_environments.experts import expert_of
-from envgym_environments.played import Answer, draws, played
+from envgym_environments.played import Answer, Rules, draws, played
 from envgym_environments.tool.sql.build import build
 from envgym_environments.tool.sql.domains import draw_schema
 from envgym_environments.tool.sql.engine import Database, shown
@@ -54,7 +54,7 @@ class SqlState:
     wrong: int = 0
 
 
-class Sql:
+class Sql(Rules[SqlState]):
     """Rules of `sql`; see `envgym_environments.played.Rules`.
 
     looks: how many tables, describe and query calls there are before only `submit` is answered.
@@ -63,8 +63,6 @@ class Sql:
 
     tools: tuple[ToolSpec, ...] = (tool_spec(tables), tool_spec(describe), tool_spec(query), tool_spec(submit))
     state = SqlState
-    hears = False
-    uses_seed = False
 
     def __init__(self, task: Task, *, looks: int = 12, instructions: int = 1_000_000) -> None:
         if looks < 0 or instructions < 1000:
@@ -110,9 +108,6 @@ class Sql:
     def key(self, state: SqlState) -> str:
         """Looking changes nothing, so all states of a task before its end are alike but for what is left."""
         return f"{state.left}"
-
-    def legal(self, state: SqlState) -> None:
-        """Queries cannot be listed."""
 
     def close(self) -> None:
         """Close the connections."""
