@@ -1,0 +1,245 @@
+"""Worlds whose whole state is plain data: who writes the rules alone gets calls read, exact snapshots and forks.
+
+`Rules` say how a game begins and what an action does to a state; `Played` makes an `Env` of them. The state is a
+dataclass of plain values, so a snapshot is its JSON and a fork a copy: no action is played again. What every world
+does alike is here: several calls in one message, mistakes answered as data, the order of calls.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+import numpy as np
+
+from envgym.env import THE_AGENT, Snapshot, Step, StopReason
+from envgym.messages import Action, Message, ParseError, ToolCall, ToolSpec
+from envgym.task import Task, TaskSet
+from envgym.tools import check_call, parse_call
+from envgym.wire import step_from_json, step_to_json
+
+__all__ = ["Answer", "Played", "Rules", "bounded", "clean", "draws", "lazy_tasks", "played"]
+
+S = TypeVar("S")
+
+MOST_TEXT = 20_000
+"""Characters of one observation, and of what a model said that a state keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the world answers to one call or text; `role` is whose message it is where no call is answered."""
+
+    text: str
+    reward: float | None = None
+    stop: StopReason | None = None
+    channels: Mapping[str, float] = field(default_factory=dict)
+    submission: str | None = None
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+
+class Rules(Protocol[S]):
+    """The rules of one task.
+
+    state: the dataclass that a game's state is; msgspec must be able to write and read it.
+    hears: whether a text that is no call is something said (then `move` gets it), not a mistake.
+    uses_seed: whether `begin` draws anything from its seed.
+
+    Rules that say so (``class Mine(Rules[MyState])``) take over what is the same for most of them.
+    """
+
+    task: Task
+    tools: tuple[ToolSpec, ...] = ()
+    state: type[S]
+    hears: bool = False
+    uses_seed: bool = False
+
+    def begin(self, seed: int) -> tuple[S, str]:
+        """A fresh state and what is shown first."""
+        ...
+
+    def move(self, state: S, said: ToolCall | str) -> Answer:
+        """Change `state` by a checked call, or by a text where the world hears those or has no tools."""
+        ...
+
+    def key(self, state: S) -> str:
+        """The state key; "" where states are not compared."""
+        ...
+
+    def legal(self, state: S) -> tuple[str, ...] | None:
+        """The calls that are possible next, where they can be listed."""
+        return None
+
+    def speaker(self, state: S) -> str:
+        """Who acts next; anyone but the agent speaks plain text."""
+        return THE_AGENT
+
+    def close(self) -> None:  # most hold nothing
+        """Release what the rules hold; idempotent."""
+
+
+class Played(Generic[S]):
+    """An `Env` over `Rules`; `make` gives the rules anew, for each fork its own."""
+
+    def __init__(self, make: Callable[[], Rules[S]]) -> None:
+        self._make = make
+        self._rules = make()
+        self.task, self.tools = self._rules.task, self._rules.tools
+        self.uses_seed = self._rules.uses_seed
+        self._seed = 0
+        self._state: S | None = None
+        self._last: Step | None = None
+
+    @property
+    def rules(self) -> Rules[S]:
+        """The rules that are played."""
+        return self._rules
+
+    async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+        """A fresh game, or the one of `start`, which answers with the step it was taken at, without its reward."""
+        if start is not None:
+            if start.restore != "exact" or start.task_id != self.task.id:
+                raise ValueError(
+                    f"cannot start task {self.task.id!r} from a {start.restore!r} snapshot of task "
+                    f"{start.task_id!r}; it needs an exact snapshot of the same task"
+                )
+            kept = msgspec.json.decode(start.state)
+            self._seed, self._state = start.seed, msgspec.convert(kept["state"], self._rules.state)
+            self._last = replace(step_from_json(kept["last"]), reward=None, channels={})
+            return self._last
+        self._seed = seed
+        self._state, text = self._rules.begin(seed)
+        self._last = self._made((Message(role="user", content=bounded(text)),), [])
+        return self._last
+
+    async def step(self, action: Action) -> Step:
+        """Do what was said, call by call, until the episode ends; a mistake is answered and changes nothing."""
+        state = self._going("step")
+        answers: list[Answer] = []
+        messages: list[Message] = []
+        for said, call in self._read(action):
+            answers.append(
+                Answer(f"error: {said.message[:500]}")
+                if isinstance(said, ParseError)
+                else self._rules.move(state, said)
+            )
+            text = bounded(answers[-1].text)
+            messages.append(
+                Message(role="user", content=text)
+                if call is None
+                else Message(role="tool", content=text, tool_call_id=call.id)
+            )
+            if answers[-1].stop is not None:
+                break
+        self._last = self._made(tuple(messages), answers)
+        return self._last
+
+    def _read(self, action: Action) -> list[tuple[ToolCall | str | ParseError, ToolCall | None]]:
+        if action.error is not None:
+            return [(action.error, None)]
+        assert self._state is not None
+        if self._rules.speaker(self._state) != THE_AGENT:
+            return [(clean(action.text), None)]
+        if action.calls:
+            if not self.tools:
+                return [(ParseError(message="there are no tools here: answer in words"), action.calls[0])]
+            return [(check_call(call, self.tools), call) for call in action.calls]
+        text = clean(action.text)
+        if not self.tools:
+            return [(text, None)]
+        call = parse_call(text, self.tools)
+        if not isinstance(call, ParseError):
+            return [(call, call)]
+        return [(text if self._rules.hears and text.strip() else call, None)]
+
+    def _made(self, messages: tuple[Message, ...], answers: list[Answer]) -> Step:
+        assert self._state is not None
+        rewards = [answer.reward for answer in answers if answer.reward is not None]
+        channels: dict[str, float] = {}
+        cost: dict[str, float] = {}
+        for answer in answers:
+            channels |= answer.channels
+            for name, amount in answer.cost.items():
+                cost[name] = cost.get(name, 0.0) + amount
+        stop = answers[-1].stop if answers else None
+        return Step(
+            observation=messages,
+            reward=sum(rewards) if rewards else None,
+            channels=channels,
+            stop=stop,
+            state_key=self._rules.key(self._state),
+            legal=None if stop else self._rules.legal(self._state),
+            submission=answers[-1].submission if answers else None,
+            cost=cost,
+            next_actor=self._rules.speaker(self._state),
+        )
+
+    def _going(self, what: str) -> S:
+        if self._state is None or self._last is None:
+            raise RuntimeError(f"{what} before reset in task {self.task.id!r}: call reset(seed=...) first")
+        if self._last.stop is not None:
+            raise RuntimeError(
+                f"{what} after the end ({self._last.stop}) in task {self.task.id!r}: call reset first"
+            )
+        return self._state
+
+    async def snapshot(self) -> Snapshot:
+        """The whole state as JSON."""
+        if self._state is None or self._last is None:
+            raise RuntimeError(f"snapshot before reset in task {self.task.id!r}: there is no state yet")
+        kept = {"state": msgspec.to_builtins(self._state), "last": step_to_json(self._last)}
+        state = msgspec.json.encode(kept).decode()
+        return Snapshot(restore="exact", task_id=self.task.id, seed=self._seed, state=state)
+
+    async def release(self, snapshot: Snapshot) -> None:
+        """A snapshot owns nothing."""
+
+    async def fork(self) -> "Played[S]":
+        """An independent game in the same state."""
+        other = Played(self._make)
+        if self._state is not None:
+            copied = msgspec.json.decode(msgspec.json.encode(self._state), type=self._rules.state)
+            other._seed, other._state, other._last = self._seed, copied, self._last
+        return other
+
+    async def close(self) -> None:
+        """Let go of what the rules hold."""
+        self._rules.close()
+
+
+def played(kind: Callable[..., Rules[Any]]) -> Callable[..., Played[Any]]:
+    """What an `EnvSpec.make` needs, of a class of rules that is made of a task and options."""
+
+    def make(task: Task, **options: Any) -> Played[Any]:
+        return Played(lambda: kind(task, **options))
+
+    make.__doc__ = kind.__doc__
+    return make
+
+
+def clean(text: str) -> str:
+    """A text that JSON and databases can hold: lone surrogates and NUL replaced, its length bounded."""
+    return text[:MOST_TEXT].encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+
+
+def bounded(text: str, most: int = MOST_TEXT) -> str:
+    """The text, or its head and tail with a mark of what is left out between."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+def draws(*seeds: int) -> np.random.Generator:
+    """A generator of its own for a combination of seeds."""
+    return np.random.default_rng([seed & 0xFFFFFFFFFFFFFFFF for seed in seeds])
+
+
+def lazy_tasks(make: Callable[[int, str], Task], count: int | None) -> TaskSet:
+    """`count` tasks (None: without end) of ``make(index, split)``; every fifth is of the split "heldout".
+
+    Raises ValueError for a count below one.
+    """
+    if count is not None and count < 1:
+        raise ValueError(f"count is {count}; it must be at least 1, or None for tasks without end")
+    return TaskSet.lazy(lambda index: make(index, "train" if index % 5 else "heldout"), length=count)

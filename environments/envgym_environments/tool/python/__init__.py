@@ -1,0 +1,1 @@
+"""Maths and data problems, solved with a Python interpreter whose variables persist and whose state forks."""

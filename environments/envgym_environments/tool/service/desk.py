@@ -1,0 +1,78 @@
+"""What every service is made of: a desk with tools over a database, and a case: who calls, why, and what is right.
+
+A database is plain JSON. A tool is a method of the desk, typed; what it may not do is `Refused`, which the agent
+reads. `Case` is data, so that it fits in a task; the right end is told by `gold`, the calls that reach it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Protocol
+
+import msgspec
+
+from envgym.messages import ToolCall, ToolSpec
+from envgym.tools import tool_spec
+
+__all__ = ["Case", "Desk", "Refused", "replayed", "specs_of"]
+
+
+class Refused(Exception):  # nothing failed: the service says no
+    """Why a tool does not do what it was asked."""
+
+
+class Desk(Protocol):
+    """The tools of one service over one database, which they change in place.
+
+    reads, writes: the names of the tools; writes change the database.
+    policy: what an agent must keep, in words.
+    """
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    policy: str
+    db: dict[str, Any]
+
+    def owner(self, call: ToolCall) -> str | None:
+        """Whose things a call writes: an id that a `reads` tool named before; None where it is nobody's."""
+        ...
+
+
+@dataclass(slots=True)
+class Case:
+    """One user and what they want.
+
+    opening: the first words. wants: what is asked for afterwards, one by one. facts: what the user answers when a
+    message names one of the words (separated by "|"). gold: the calls that change the database as it should be
+    changed, none where nothing may be. tell: texts of which each must be said to the user. owner: who calls.
+    refuse: whether the request is against the policy, so that the user must be told no.
+    instructions: the same for a user that is played by a model.
+    """
+
+    opening: str
+    owner: str
+    facts: dict[str, str] = field(default_factory=dict)
+    wants: list[str] = field(default_factory=list)
+    gold: list[ToolCall] = field(default_factory=list)
+    looks: list[ToolCall] = field(default_factory=list)
+    tell: list[str] = field(default_factory=list)
+    refuse: bool = False
+    instructions: str = ""
+
+
+@cache
+def specs_of(desk: type[Desk]) -> tuple[ToolSpec, ...]:
+    """The specs of a desk's tools."""
+    return tuple(tool_spec(getattr(desk, name)) for name in (*desk.reads, *desk.writes))
+
+
+def replayed(desk: Callable[[dict[str, Any]], Desk], db: dict[str, Any], calls: list[ToolCall]) -> dict[str, Any]:
+    """A copy of the database after some calls; one that is refused changes nothing, as for an agent."""
+    made = desk(msgspec.json.decode(msgspec.json.encode(db)))
+    for call in calls:
+        if call.name in made.writes:
+            try:
+                getattr(made, call.name)(**call.arguments)
+            except Refused:
+                continue
+    return made.db

@@ -1,0 +1,39 @@
+"""The scripted user: says what they want, answers what they are asked, says yes, and goodbye when it is done.
+
+It reads an agent's words by what they hold, never by a model, so that the same words always get the same answer. A
+user that is played by a policy takes its place as a second actor of the episode (see `world`).
+"""
+
+import re
+
+from envgym_environments.tool.service.desk import Case
+
+__all__ = ["GOODBYE", "answer_of", "told"]
+
+GOODBYE = "Thank you, that is all. Goodbye."
+_DONE = re.compile(r"anything else|something else|else i can|goodbye|all done|is (now )?done|all set")
+_CONFIRM = re.compile(
+    r"confirm|proceed|shall i|should i|do you want me|would you like me|is that (right|ok)|\byes\b"
+)
+
+
+def answer_of(case: Case, stated: int, text: str) -> tuple[str, int, bool]:
+    """What the user answers, how many of the case's wants they have stated now, and whether it was a yes."""
+    low = text.lower()
+    if _DONE.search(low):
+        return (GOODBYE, stated, False) if stated >= len(case.wants) else (case.wants[stated], stated + 1, False)
+    if "?" in text:
+        if _CONFIRM.search(low):
+            return "Yes, please.", stated, True
+        found = [
+            said for keys, said in case.facts.items() if any(re.search(rf"\b{key}", low) for key in keys.split("|"))
+        ]
+        return " ".join(found) or "I do not know. I told you what I want.", stated, False
+    return "Please go on.", stated, False
+
+
+def told(case: Case, said: list[str]) -> float:
+    """The share of what had to be told that was: each text or one of its forms, in some message; 1.0 of none."""
+    words = [text.lower().replace(",", "") for text in said]
+    found = [any(form.lower() in text for form in tell.split("|") for text in words) for tell in case.tell]
+    return sum(found) / len(found) if found else 1.0

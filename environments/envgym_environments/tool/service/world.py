@@ -1,0 +1,241 @@
+"""`service`: an agent at a desk (retail, office, files), with tools, a policy to keep, and a user who talks.
+
+What counts is the end: the database is what it should be, the user was told what had to be told, and the policy was
+kept on the way (who calls is known, a change was confirmed, nobody else's things were touched). The user is
+scripted; with ``user="actor"`` a second actor of the episode, named "user", plays them: any agent over any policy
+or endpoint (`envgym.play` takes an agent for each name).
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from envgym.env import THE_AGENT, Step, StopReason
+from envgym.messages import Action, Message, ToolCall
+from envgym.registry import EnvSpec
+from envgym.task import Task, TaskSet
+from envgym_environments.experts import expert_of
+from envgym_environments.played import Answer, Rules, draws, lazy_tasks, played
+from envgym_environments.tool.service.desk import Case, Desk, Refused, replayed, specs_of
+from envgym_environments.tool.service.files import Files, draw_files
+from envgym_environments.tool.service.office import Office, draw_office
+from envgym_environments.tool.service.retail import Retail
+from envgym_environments.tool.service.retail_cases import draw_retail
+from envgym_environments.tool.service.tau2 import tau2_case, tau2_tasks
+from envgym_environments.tool.service.user import GOODBYE, answer_of, told
+from envgym_environments.words import pick
+
+__all__ = ["SPEC", "Service", "ServiceState", "expert", "service_tasks"]
+
+_DESKS: dict[str, Any] = {
+    "files": (Files, draw_files),
+    "office": (Office, draw_office),
+    "retail": (Retail, draw_retail),
+}
+_GREETINGS = ("", "Hello. ", "Hi there! ", "Good morning. ", "Hey, ", "Good day. ")
+_YES = re.compile(r"\byes\b|go ahead|please do|correct|\bok\b|sure", re.IGNORECASE)
+_BYE = re.compile(r"goodbye|###stop###", re.IGNORECASE)
+_MOST_SAID = 60
+
+
+@dataclass(slots=True)
+class ServiceState:
+    """The whole state.
+
+    db: as it is now. said: the agent's words. stated: wants that the user spoke of. confirmed: the user said yes.
+    known: ids that looking gave. done: changes made, as JSON. broken: how the policy was broken. waiting: for the
+    user, where an actor plays them.
+    """
+
+    db: dict[str, Any]
+    said: list[str] = field(default_factory=list)
+    stated: int = 0
+    confirmed: bool = False
+    known: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    waiting: bool = False
+
+
+class Service(Rules[ServiceState]):
+    """Rules of `service`. user: "scripted", or "actor" for a second actor."""
+
+    state = ServiceState
+    hears = True
+    uses_seed = True
+
+    def __init__(self, task: Task, *, user: Literal["scripted", "actor"] = "scripted") -> None:
+        if user not in ("scripted", "actor"):
+            raise ValueError(f"user is {user!r}; it must be 'scripted' or 'actor'")
+        self.task, self._acted = task, user == "actor"
+        self._desk: type[Desk] = _DESKS[str(task.metadata["service"])][0]
+        self.tools = specs_of(self._desk)
+        self._db, self._case = _scene(task)
+
+    def begin(self, seed: int) -> tuple[ServiceState, str]:
+        """The policy, and the user's first words, in a manner that the seed draws."""
+        state = ServiceState(msgspec.json.decode(self._db))
+        rng = draws(seed, self.task.seed, 0x5E)
+        ticket, greeting = int(rng.integers(10_000, 99_999)), pick(rng, _GREETINGS)
+        rules = f"{self._desk.policy}\nText that is no call goes to the user."
+        return state, f"{rules}\n\nTicket {ticket}. User: {greeting}{self._case.opening}"
+
+    def speaker(self, state: ServiceState) -> str:
+        """The user, when an actor plays them and is spoken to."""
+        return "user" if state.waiting else THE_AGENT
+
+    def move(self, state: ServiceState, said: ToolCall | str) -> Answer:
+        """A tool, or words to the user."""
+        if isinstance(said, ToolCall):
+            return self._use(state, said)
+        if state.waiting:
+            return self._answered(state, said)
+        state.said.append(said)
+        if len(state.said) >= _MOST_SAID:
+            return self._end(state, "The user leaves: this takes too long.")
+        if self._acted:
+            state.waiting = True
+            case = self._case
+            role = (
+                f"You are the user of a service. {case.instructions or _instructions(case)}\n"
+                if len(state.said) == 1
+                else ""
+            )
+            return Answer(f"{role}Agent: {said}")
+        text, state.stated, state.confirmed = answer_of(self._case, state.stated, said)
+        return self._end(state, text) if text == GOODBYE else Answer(text)
+
+    def _answered(self, state: ServiceState, said: str) -> Answer:
+        state.waiting, state.confirmed = False, bool(_YES.search(said))
+        return self._end(state, said) if _BYE.search(said) else Answer(said)
+
+    def _use(self, state: ServiceState, call: ToolCall) -> Answer:
+        desk = self._desk(state.db)  # type: ignore[call-arg]  # a Protocol has no constructor
+        writes = call.name in desk.writes
+        before = msgspec.json.encode(state.db) if writes else b""
+        broken = self._breaks(state, desk, call) if writes else []
+        try:
+            text = str(getattr(desk, call.name)(**call.arguments))
+        except Refused as error:
+            if writes:  # a refusal in the middle of a change leaves nothing half done
+                state.db = msgspec.json.decode(before)
+            return Answer(f"refused: {error}")
+        if writes:
+            state.done.append(msgspec.json.encode([call.name, call.arguments]).decode())
+            state.broken += broken
+        elif call.name.startswith("find_"):
+            state.known.append(text)
+        elif call.name == "transfer_to_human_agents":
+            return self._end(state, text)
+        return Answer(text)
+
+    def _breaks(self, state: ServiceState, desk: Desk, call: ToolCall) -> list[str]:
+        """How a change breaks what every policy says; asked before it is made."""
+        owner, found = desk.owner(call), []
+        if not state.confirmed:
+            found.append(f"{call.name} without a yes")
+        if owner is not None and owner not in state.known:
+            found.append(f"{call.name} before the customer was known")
+        if owner is not None and self._case.owner and owner != self._case.owner:
+            found.append(f"{call.name} for somebody else")
+        return found
+
+    def _end(self, state: ServiceState, text: str) -> Answer:
+        wanted = replayed(self._desk, msgspec.json.decode(self._db), self._case.gold)
+        right, share = float(state.db == wanted), told(self._case, state.said)
+        kept = float(not state.broken)
+        reward = float(right == share == kept == 1.0)
+        channels = {"reward": reward, "state": right, "told": share, "kept": kept}
+        return Answer(text, reward, StopReason.GOAL if reward else StopReason.SUBMITTED, channels)
+
+    def key(self, state: ServiceState) -> str:
+        """What was changed and how far the talk is; looking changes nothing."""
+        return f"{state.stated}/{int(state.confirmed)}/{len(state.broken)}/{'|'.join(state.done)}"[-400:]
+
+
+def _instructions(case: Case) -> str:
+    facts = " ".join(case.facts.values())
+    wants = " Then: ".join([case.opening, *case.wants])
+    return f"What you want: {wants} What you know: {facts} Tell it when asked; say goodbye when all is done."
+
+
+def _scene(task: Task) -> tuple[bytes, Case]:
+    if "db" in task.metadata:
+        return tau2_case(task)
+    return _drawn(str(task.metadata["service"]), int(str(task.metadata["difficulty"])), task.seed)
+
+
+@lru_cache(maxsize=512)
+def _drawn(service: str, level: int, seed: int) -> tuple[bytes, Case]:
+    db, case = _DESKS[service][1](draws(seed, level, len(service), 0xDE), level)
+    return msgspec.json.encode(db), case
+
+
+def service_tasks(
+    count: int | None = 1000,
+    *,
+    service: Literal["retail", "office", "files"] | None = None,
+    difficulty: int | None = None,
+    seed: int = 0,
+    path: str | None = None,
+) -> TaskSet:
+    """`count` drawn tasks (None: without end), each with a database of its own; every fifth is held out.
+
+    service, difficulty (1 to 5): None takes all in turn. path: a folder of tau2's retail domain instead, with
+    ``tasks.json`` and ``db.json``. Raises ValueError for another service, a difficulty out of bounds or a count
+    below one.
+    """
+    if path is not None:
+        return tau2_tasks(Path(path))[:count]
+    if service is not None and service not in _DESKS:
+        raise ValueError(f"service is {service!r}; it must be one of {', '.join(_DESKS)}, or None for all in turn")
+    if difficulty is not None and not 1 <= difficulty <= 5:
+        raise ValueError(f"difficulty is {difficulty}; it must be 1 to 5, or None for all in turn")
+
+    def make(index: int, split: str) -> Task:
+        kind = service or sorted(_DESKS)[index % len(_DESKS)]
+        level = difficulty or 1 + (index // 3 + index // 15) % 5
+        number = seed * 1_000_003 + index
+        _, case = _drawn(kind, level, number)
+        return Task(
+            id=f"service/{seed}/{kind}/{level}/{index}",
+            prompt=case.opening,
+            split=split,
+            seed=number,
+            metadata={"service": kind, "difficulty": level},
+        )
+
+    return lazy_tasks(make, count)
+
+
+def _decide(task: Task, seen: Sequence[Step]) -> Action:
+    """Ask for all facts, look, hear all wants, propose, change, report: the script of a case."""
+    _, case = _scene(task)
+    script: list[ToolCall | str] = [f"Please tell me: {keys.split('|')[0]}?" for keys in case.facts]
+    script += case.looks
+    script += ["Noted. Is there anything else?"] * len(case.wants)
+    script += ["I will do just that. Shall I proceed?", *case.gold] if case.gold else []
+    forms = " ".join(tell.split("|")[0] for tell in case.tell)
+    end = "I cannot do that: it is against our policy." if case.refuse else f"It is done. {forms}"
+    script.append(f"{end} Is there anything else?")
+    said = script[min(len(seen), len(script)) - 1]
+    if isinstance(said, str):
+        return Action.say(said)
+    return Action(message=Message(role="assistant", tool_calls=(said,)))
+
+
+expert = expert_of(_decide)
+"""Reads the case; it asks before it knows, and confirms before it changes, as the policies want."""
+
+SPEC = EnvSpec(
+    name="service",
+    tasks=service_tasks,
+    make=played(Service),
+    description="A desk with tools, a policy and a user (retail, office, files), graded by state and words.",
+    in_process=True,
+)

@@ -1,0 +1,90 @@
+"""SQLite functions whose work is not bounded or whose answers do not repeat, replaced by ones that are and do.
+
+The clock stands at noon of `words.TODAY`. `instr`, `replace` and `trim` compare every place with every pattern, and
+`printf` counts to any width it is told, all within one instruction that nothing can stop; these here are linear.
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from envgym_environments.words import TODAY
+
+__all__ = ["Cell", "replace_functions"]
+
+Cell = None | int | float | str | bytes
+
+_NOON = f"{TODAY} 12:00:00"
+_CLOCKS = ("date", "time", "datetime", "julianday", "unixepoch", "strftime")
+_WIDE = re.compile(r"\*|\d{4,}")
+
+
+def replace_functions(connection: sqlite3.Connection) -> None:
+    """Put them in the place of SQLite's own, for this connection."""
+    for name in _CLOCKS:
+        connection.create_function(name, -1, _clock(name), deterministic=True)
+    for name in ("printf", "format"):
+        connection.create_function(name, -1, _printed, deterministic=True)
+    connection.create_function("instr", 2, _instr, deterministic=True)
+    connection.create_function("replace", 3, _replace, deterministic=True)
+    for name, strip in (("trim", str.strip), ("ltrim", str.lstrip), ("rtrim", str.rstrip)):
+        connection.create_function(name, -1, _trimmed(strip), deterministic=True)
+
+
+def _plain(name: str, values: list[Any]) -> Any:
+    """What an untouched SQLite gives."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        return connection.execute(f"SELECT {name}({','.join('?' * len(values))})", values).fetchone()[0]
+
+
+def _clock(name: str) -> Callable[..., Any]:
+    def call(*given: Cell) -> Any:
+        values = [_NOON if isinstance(v, str) and v.strip().lower() == "now" else v for v in given]
+        if len(given) == (name == "strftime"):  # no moment is named: SQLite would take the clock's
+            values.append(_NOON)
+        return _plain(name, values)
+
+    return call
+
+
+def _printed(*given: Cell) -> Any:
+    if given and _WIDE.search(_text(given[0])):
+        raise ValueError("no width as wide")
+    return _plain("printf", list(given))
+
+
+def _text(value: Cell) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, float):
+        text = f"{value:.15g}"
+        return text if set(text) & set(".en") else f"{text}.0"
+    return "" if value is None else str(value)
+
+
+def _instr(text: Cell, part: Cell) -> int | None:
+    if text is None or part is None:
+        return None
+    if isinstance(text, bytes) and isinstance(part, bytes):
+        return text.find(part) + 1
+    return _text(text).find(_text(part)) + 1
+
+
+def _replace(text: Cell, part: Cell, by: Cell) -> str | None:
+    if text is None or part is None or by is None:
+        return None
+    whole, old = _text(text), _text(part)
+    return whole.replace(old, _text(by)) if old else whole
+
+
+def _trimmed(strip: Callable[[str, str], str]) -> Callable[..., str | None]:
+    def call(*given: Cell) -> str | None:
+        if not 1 <= len(given) <= 2:
+            raise ValueError("one or two arguments")
+        if None in given:
+            return None
+        return strip(_text(given[0]), _text(given[1]) if len(given) == 2 else " ")
+
+    return call

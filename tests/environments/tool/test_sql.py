@@ -1,0 +1,211 @@
+"""`sql`: the contracts, the reading-only engine, grading by execution, imported folders."""
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+from envgym_environments.tool.sql.engine import Database, shown
+from envgym_environments.tool.sql.grade import grade
+from envgym_environments.tool.sql.world import SPEC, expert, sql_tasks
+
+from envgym.env import Step, StopReason
+from envgym.messages import Action
+from envgym.registry import make
+from envgym.testing import check_env_sync, check_task_sync, check_tasks
+
+
+@pytest.mark.parametrize("complexity", [1, 3, 5])
+def test_it_meets_the_environment_contract(complexity: int) -> None:
+    task = sql_tasks(complexity=complexity)[complexity]
+    report = check_env_sync(lambda: make(SPEC, task))
+    assert not report.unreached
+
+
+def test_its_tasks_are_solved_by_the_expert_and_not_by_doing_nothing() -> None:
+    tasks = sql_tasks(200)
+    check_tasks(tasks, splits=("train", "heldout"))
+    check_task_sync(tasks[::4], lambda task: make(SPEC, task), expert, seeds=(0,))
+
+
+def test_splits_share_no_database_and_both_have_every_complexity() -> None:
+    tasks = sql_tasks(500)
+    by_split = {name: tasks.split(name) for name in ("train", "heldout")}
+    used = {name: {task.metadata["database"] for task in found} for name, found in by_split.items()}
+    assert not used["train"] & used["heldout"]
+    assert all({task.metadata["complexity"] for task in found} == {1, 2, 3, 4, 5} for found in by_split.values())
+
+
+def test_other_seeds_and_indices_give_other_questions_and_the_set_may_be_endless() -> None:
+    texts = {task.prompt for task in (*sql_tasks(60), *sql_tasks(60, seed=1))}
+    assert len(texts) > 115
+    assert sql_tasks(None)[10_000].prompt
+    for wrong in ({"count": 0}, {"complexity": 6}):
+        with pytest.raises(ValueError, match="must be"):
+            sql_tasks(**wrong)
+
+
+async def _play(*calls: Action, index: int = 0, **options: int) -> list[Step]:
+    env = make(SPEC, index, **options)
+    try:
+        return [await env.reset(seed=0), *[await env.step(call) for call in calls]]
+    finally:
+        await env.close()
+
+
+def test_a_database_is_explored_over_several_turns_within_a_budget() -> None:
+    steps = asyncio.run(
+        _play(Action.call("tables"), Action.call("query", sql="SELECT 1"), Action.call("tables"), looks=2)
+    )
+    name, _, rest = steps[1].text.splitlines()[0].partition(" (")
+    assert rest.endswith(" rows)")
+    assert steps[2].text == "1\n1"
+    assert steps[3].text == "error: no looks are left; call submit"
+    described = asyncio.run(_play(Action.call("describe", table=name.upper()), Action.call("describe", table="no")))
+    assert f"CREATE TABLE {name}" in described[1].text
+    assert described[2].text == f"error: no table 'no'; the tables are: {_names(steps[1].text)}"
+
+
+def _names(listed: str) -> str:
+    return ", ".join(line.rpartition(" (")[0] for line in listed.splitlines())
+
+
+def test_a_constant_that_is_right_by_chance_is_not_an_answer() -> None:
+    task = next(task for task in sql_tasks(200) if "COUNT(*) FROM" in str(task.metadata["sql"]))
+    env = make(SPEC, task)
+
+    async def play() -> Step:
+        await env.reset(seed=0)
+        found = (await env.step(Action.call("query", sql=str(task.metadata["sql"])))).text.splitlines()[1]
+        end = await env.step(Action.call("submit", sql=f"SELECT {found}"))
+        await env.close()
+        return end
+
+    end = asyncio.run(play())
+    assert (end.stop, end.reward, end.channels["seen"]) == (StopReason.SUBMITTED, 0.0, 1.0)
+
+
+@pytest.fixture
+def database():
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE t (a INTEGER, b TEXT)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, f"r{n % 3}") for n in range(300)])
+        connection.commit()
+        made = Database(connection.serialize(), instructions=200_000)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM t",
+        "DROP TABLE t",
+        "INSERT INTO t VALUES (1, 'x')",
+        "UPDATE t SET a = 1",
+        "PRAGMA query_only = 0",
+        "ATTACH '/dev/shm/x' AS x",
+        "VACUUM INTO '/dev/shm/x'",
+        "SELECT random()",
+        "SELECT * FROM t ORDER BY RANDOM()",
+        "SELECT load_extension('x')",
+        "SELECT current_timestamp",
+        "SELECT 1; DROP TABLE t",
+        "CREATE TEMP TABLE x (a)",
+        "SELECT zeroblob(1000000000)",
+        "SELECT trim()",
+        "SELECT format('%5000d', 1)",
+        "SELECT printf('%.*c', 100000000, 'x')",
+        "SELECT 1 \x00",
+        "",
+        "SELEC",
+        "BEGIN",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n",
+        "SELECT COUNT(*) FROM t a, t b, t c, t d",
+    ],
+)
+def test_nothing_is_written_and_work_and_size_are_bounded(database: Database, sql: str) -> None:
+    assert database.query(sql).error
+    assert database.query("SELECT COUNT(*), SUM(a) FROM t").rows == ((300, 44850),)
+
+
+def test_queries_repeat_exactly_because_the_day_is_the_worlds(database: Database) -> None:
+    found = database.query("SELECT date('now'), date('now', '-1 year'), strftime('%Y'), date(), date('2020-02-01')")
+    assert found.rows == (("2025-06-30", "2024-06-30", "2025", "2025-06-30", "2020-02-01"),)
+    assert shown(database.query("SELECT NULL AS x, 1.5, 'a' WHERE 0")) == "x | 1.5 | 'a'\n(no rows)"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "instr('abc', 'c')",
+        "instr(NULL, 'a')",
+        "instr(1.0, '.')",
+        "instr(x'0102', x'02')",
+        "replace('aaa', 'a', 'bb')",
+        "replace('a', '', 'b')",
+        "replace('a', NULL, 'b')",
+        "replace(2.5, '.', ',')",
+        "trim('  a b ')",
+        "ltrim('xxa', 'x')",
+        "rtrim('axyx', 'xy')",
+        "trim(NULL)",
+        "trim(12, '1')",
+        "printf('%.2f', 1.005)",
+        "format('%05d|%s', 3, 'x')",
+        "strftime('%Y-%m', '2021-03-04')",
+        "julianday('2000-01-01')",
+        "datetime('2020-01-31', '+1 month')",
+    ],
+)
+def test_the_replaced_functions_give_what_sqlite_gives(database: Database, call: str) -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        if call.startswith("format"):
+            call = call if sqlite3.sqlite_version_info >= (3, 38) else call.replace("format", "printf")
+        wanted = connection.execute(f"SELECT {call}").fetchall()
+    assert list(database.query(f"SELECT {call}").rows) == wanted
+
+
+@pytest.mark.parametrize(
+    ("sql", "ordered", "reward"),
+    [
+        ("SELECT a FROM t WHERE a < 3", False, 1.0),
+        ("SELECT a * 1.0 AS other FROM t WHERE a < 3 ORDER BY a DESC", False, 1.0),
+        ("SELECT a FROM t WHERE a < 3 ORDER BY a DESC", True, 0.0),
+        ("SELECT a, b FROM t WHERE a < 3", False, 0.0),
+        ("SELECT a FROM t WHERE a < 4", False, 0.0),
+        ("SELECT b FROM t WHERE a < 3", False, 0.0),
+        ("SELECT x FROM t", False, 0.0),
+    ],
+)
+def test_queries_are_the_same_when_their_rows_are(
+    database: Database, sql: str, ordered: bool, reward: float
+) -> None:
+    channels = grade(sql, "SELECT a FROM t WHERE a < 3", [database], ordered=ordered)
+    assert channels["reward"] == reward
+    with pytest.raises(ValueError, match="the reference does not run"):
+        grade(sql, "SELECT nothing FROM t", [database], ordered=ordered)
+
+
+@pytest.mark.parametrize("kind", ["spider", "bird"])
+def test_a_folder_of_a_peer_is_played_as_it_lies(kind: str, tmp_path) -> None:
+    home = tmp_path / ("database" if kind == "spider" else "dev_databases") / "pets"
+    home.mkdir(parents=True)
+    with closing(sqlite3.connect(home / "pets.sqlite")) as connection:
+        connection.executescript(
+            "CREATE TABLE pet (id INTEGER, kind TEXT); INSERT INTO pet VALUES (1, 'cat'), (2, 'dog')"
+        )
+    entry = {"db_id": "pets", "question": "How many pets are there?"}
+    entry |= {"query": "SELECT count(*) FROM pet"} if kind == "spider" else {"SQL": "SELECT COUNT(*) FROM pet;"}
+    entry |= {} if kind == "spider" else {"evidence": "pets are in pet", "difficulty": "simple"}
+    (tmp_path / "dev.json").write_text(json.dumps([entry]))
+    (tmp_path / "tables.json").write_text("[]")
+    tasks = sql_tasks(path=str(tmp_path))
+    assert [task.split for task in tasks] == ["heldout"]
+    assert ("Hint: pets are in pet" in tasks[0].prompt) == (kind == "bird")
+    check_task_sync(tasks, lambda task: make(SPEC, task), expert, seeds=(0,))
+    check_env_sync(lambda: make(SPEC, tasks[0]))
+    (tmp_path / "dev.json").write_text(json.dumps([entry | {"db_id": "birds"}]))
+    with pytest.raises(ValueError, match=r"birds/birds.sqlite"):
+        sql_tasks(path=str(tmp_path))
