@@ -15,7 +15,7 @@ from envgym.errors import Boundary, EnvgymError, SnapshotGone, boundary
 from envgym.limits import Limits
 from envgym.policy import Agent
 
-__all__ = ["close_both", "end_all", "release_all", "snapshots_of"]
+__all__ = ["close_all", "close_both", "end_all", "release_all", "snapshots_of"]
 
 _LOG = logging.getLogger("envgym")
 
@@ -25,7 +25,12 @@ _told: WeakKeyDictionary[asyncio.AbstractEventLoop, set[str]] = WeakKeyDictionar
 
 async def close_both(env: Env | None, agent: Agent | None, limit_s: float) -> None:
     """Close both; one failing close does not skip the other."""
-    for closing in (agent, env):
+    await close_all(env, () if agent is None else (agent,), limit_s)
+
+
+async def close_all(env: Env | None, agents: Iterable[Agent], limit_s: float) -> None:
+    """Close the agents, then the world they play in."""
+    for closing in (*agents, env):
         if closing is not None:
             await _clean_up(closing.close, limit_s, "close", f"closing {type(closing).__name__}")
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
-from envgym.clean_up import close_both, end_all, release_all, snapshots_of
+from envgym.cast import Cast
+from envgym.clean_up import close_all, end_all, release_all, snapshots_of
 from envgym.deadlines import deadline
 from envgym.env import THE_AGENT, Env, Snapshot
 from envgym.episode import Episode, Unfinished
@@ -62,6 +63,8 @@ class Memory(Recorder, Protocol):
 class Job:
     """One episode to be played: how to make its environment and agents, and its seeds.
 
+    The agent plays `actor`; where the world asks for others, they are forks of it (see `envgym.cast`).
+
     Both factories are called when the job starts, not before. What they raise is recorded on the episode (where:
     "make"), except what says that the program is wrong (TypeError, ValueError, LookupError, AttributeError,
     NameError, ImportError, NotImplementedError): that ends the run.
@@ -97,7 +100,7 @@ async def _attempt(
     limits, started = job.rollout.limits, perf_counter()
     origin = Origin(job.episode_id, job.seed, start=job.start, group=job.group)
     env: Env | None = None
-    agent: Agent | None = None
+    cast: Cast | None = None
     where = "make"
     try:
         try:
@@ -106,10 +109,10 @@ async def _attempt(
                 made = _as_coroutine(job.make_env())
                 env = await deadline(made, limits.reset_s, "make", Boundary.INFRASTRUCTURE)
             with boundary(Boundary.AGENT, f"making the agent of task {job.task_id!r}", passing=_MISTAKES):
-                agent = job.make_agent(env)
+                cast = Cast(job.actor, job.make_agent(env), seed=job.seed)
             where = "regain"
             if found is not None:
-                step = await regain(env, agent, found, limits, start=job.start, record=job.rollout.record)
+                step = await regain(env, cast, found, limits, start=job.start, record=job.rollout.record)
                 origin = replace(origin, step=step)
         except ReplayDiverged:
             raise
@@ -119,7 +122,7 @@ async def _attempt(
                 known = {"root": found.began.root, "turns": tuple(found.turns), "wall_s": took_s(found)}
             failure = Failure.of(error, where=where, turn=len(known.get("turns", ())))
             return replace(unplayed(job.task_id, origin, job.rollout, failure, started), **known)
-        episode = await play(env, {job.actor: agent}, origin=origin, rollout=job.rollout, found=found)
+        episode = await play(env, cast, origin=origin, rollout=job.rollout, found=found)
         if memory is not None and episode.failure is None:
             memory.append(episode)
             if job.rollout.durable:
@@ -129,7 +132,7 @@ async def _attempt(
             await release_all(env, snapshots_of(episode.turns), limits)
         return episode
     finally:
-        await close_both(env, agent, limits.close_s)
+        await close_all(env, () if cast is None else cast.everyone, limits.close_s)
 
 
 async def _as_coroutine(awaitable: Awaitable[T]) -> T:

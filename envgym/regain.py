@@ -6,7 +6,7 @@ turns after the last snapshot is not seen.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
 from envgym.clean_up import release_all
@@ -41,10 +41,12 @@ class Recounting(Protocol):
 
 
 async def regain(
-    env: Env, agent: Agent, found: Unfinished, limits: Limits, *, start: Snapshot | None = None,
+    env: Env, agent: Agent | Mapping[str, Agent], found: Unfinished, limits: Limits, *, start: Snapshot | None = None,
     record: object = None,
 ) -> Step:  # fmt: skip
     """Bring both to the end of what was recorded; the step that the world last gave. start: where it began.
+
+    agent: the one that acts, or each by its actor.
 
     Raises ReplayDiverged where the world or the agent did something else than was recorded, and whatever they
     raise.
@@ -167,12 +169,13 @@ def _check(step: Step, recorded: Step, found: Unfinished, index: int) -> None:
 
 
 async def _regain_agent(
-    agent: Agent, answers: list[Step], found: Unfinished, limits: Limits, record: object
+    agents: Agent | Mapping[str, Agent], answers: list[Step], found: Unfinished, limits: Limits, record: object
 ) -> None:
     turns = [*found.turns, *([found.said] if found.said is not None else [])]
     for index, (step, turn) in enumerate(zip(answers, turns, strict=False)):
         if turn.thought:  # who acts again thinks again
             continue
+        agent = agents[turn.actor] if isinstance(agents, Mapping) else agents
         with boundary(Boundary.AGENT, "recall", passing=(Misconfigured,)):
             if isinstance(agent, Recalling):
                 agent.recall(step, turn)

@@ -306,8 +306,8 @@ def test_11_a_programmers_fault_ends_the_run() -> None:
             run(job(make=raising(mistake("no such option"))))
 
     class Other(Watched):
-        async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
-            return replace(await super().reset(seed=seed, start=start), next_actor="opponent")
+        async def step(self, action: Action) -> Step:
+            return replace(await super().step(action), stop=None, next_actor="opponent")
 
     with pytest.raises(ValueError, match="asks for actor 'opponent'; agents given"):
         run(job(make=Other))
