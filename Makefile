@@ -3,7 +3,7 @@ VENV ?= .venv
 OUT ?= runs/demo
 PYTHON_BIN = $(VENV)/bin/python
 # peers that benchmarks import without all that they depend on
-BESIDE = verl==0.9.1 omegaconf codetiming
+BESIDE = verl==0.9.1 omegaconf codetiming trl==1.16.0
 export VENV
 
 .PHONY: help setup sources demo check test core bars fuzz clean

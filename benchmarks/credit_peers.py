@@ -1,9 +1,10 @@
-"""Our credit beside what verl (0.9.1) and torchrl compute from the same episodes: where they agree, and where not.
+"""Our credit beside what verl (0.9.1), TRL (1.16.0) and torchrl compute from the same episodes: where they agree.
 
 Agreement is the largest difference of a token's credit. Where a peer differs, the law that it breaks is named and
 the size of the difference is printed; what is a convention and no law is said, too. A peer that is not installed is
-left out and named (verl needs only ``pip install --no-deps verl==0.9.1 omegaconf codetiming``, in a folder that
-VERL names).
+left out and named (``pip install --no-deps verl==0.9.1 omegaconf codetiming trl==1.16.0``, in a folder that VERL
+names, is enough for both). verl and torchrl compute in float32; TRL's statements are run in float64, and agreement
+with it is asked to a part in 10^12.
 """
 
 from dataclasses import replace
@@ -13,6 +14,8 @@ from types import SimpleNamespace
 import _credit_peers as peers
 import numpy as np
 from _harness import Row, finish, options
+from _trl_formulas import installed
+from _trl_rows import with_trl
 
 from envgym.credit import (
     Ledger,
@@ -232,6 +235,10 @@ def main(arguments=None) -> None:
         rows += with_verl(verl, found, rng)
     else:
         left_out.append("verl")
+    if installed() is not None:
+        rows += with_trl(found)
+    else:
+        left_out.append("trl")
     if (gae := peers.torchrl_function("generalized_advantage_estimate")) is not None:
         rows += with_torchrl(gae, found, rng)
     else:
