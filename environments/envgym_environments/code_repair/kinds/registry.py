@@ -2,10 +2,11 @@
 
 from envgym_environments.code_repair.kinds.classes import ClassGeneration
 from envgym_environments.code_repair.kinds.contract import Kind
+from envgym_environments.code_repair.kinds.test_writing import TestWriting
 
 __all__ = ["KINDS", "kind_named"]
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (ClassGeneration(),)}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (ClassGeneration(), TestWriting())}
 
 
 def kind_named(name: str) -> Kind:

@@ -147,13 +147,19 @@ def test_crate():
     assert crate.total() == 5
     assert crate.names() == ["a"]
 """
+LABEL_TESTS = """from shelf.label import label
+
+
+def test_label():
+    assert label("ABCDEFG") == "abcd~"
+"""
 FILES = {
     "shelf-1.0/shelf/__init__.py": "",
     "shelf-1.0/shelf/text.py": TEXT,
     "shelf-1.0/shelf/box.py": BOX,
     "shelf-1.0/shelf/label.py": "from shelf import text\n\n\ndef label(name):\n    return text.shorten(name, 5)\n",
     "shelf-1.0/tests/test_shelf.py": SHELF_TESTS,
-    "shelf-1.0/tests/test_label.py": "from shelf.label import label\n\n\ndef test_label():\n    assert label('ABCDEFG') == 'abcd~'\n",
+    "shelf-1.0/tests/test_label.py": LABEL_TESTS,
     "shelf-1.0/PKG-INFO": "Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n",
 }
 
