@@ -21,6 +21,7 @@ from envgym_environments.code_repair.factory import Plan, Verdict, Yield
 from envgym_environments.code_repair.formats.cli import export_command, formats_command, import_command
 from envgym_environments.code_repair.index import rebuild, write_index
 from envgym_environments.code_repair.judge import Distance, Issue, Operators
+from envgym_environments.code_repair.kinds.registry import KINDS
 from envgym_environments.code_repair.mirrors.cli import mirror
 from envgym_environments.code_repair.reach import reach_by_operator
 from envgym_environments.code_repair.recheck import recheck
@@ -64,6 +65,7 @@ def build(  # noqa: PLR0913  # one parameter per option
     bugs: Annotated[int, typer.Option(min=1, max=5, help="Mistakes in one task.")] = 1,
     distance: Annotated[Distance, typer.Option(help="Where the mistakes of one task lie.")] = "file",
     issue: Annotated[Issue, typer.Option(help="How much the prompt says.")] = "full",
+    kind: Annotated[str, typer.Option(help="What is asked; without it, repairs. See docs/code-repair.md.")] = "",
     operators: Annotated[Operators, typer.Option(help="small: bugs that the compact tools can undo.")] = "all",
     certify: Annotated[bool, typer.Option("--certify", help="Also run under other conditions.")] = False,
     backend: Annotated[str, typer.Option(help="Where bugs are tried.")] = "auto",
@@ -75,6 +77,7 @@ def build(  # noqa: PLR0913  # one parameter per option
     recipe = packages()
     wanted = package or ([] if chosen else [one.name for one in recipe])
     _check_known("--package", wanted, [one.name for one in recipe], "packages.toml")
+    _check_known("--kind", [kind] if kind else [], list(KINDS), "the kinds")
     plan = Plan(
         per_package=per_package,
         repetitions=repetitions,
@@ -84,6 +87,7 @@ def build(  # noqa: PLR0913  # one parameter per option
         issue=issue,
         certify=certify,
         operators=operators,
+        kind=kind,
     )
     if chosen:
         _check_plain(plan)
@@ -95,7 +99,7 @@ def build(  # noqa: PLR0913  # one parameter per option
             with Bar(Console(stderr=True), "tasks", total) as bar:
                 return await build_tasks(chosen, place, plan=plan, path=file, progress=bar.say, on_task=bar.update)
 
-    with _naming(file or default_path()):
+    with _naming(file or default_path(kind=kind)):
         built = asyncio.run(work())
     if as_json:
         rows = {"operators": yield_by_operator(built.yields), "packages": yield_by_package(built.yields)}
@@ -111,7 +115,7 @@ def build(  # noqa: PLR0913  # one parameter per option
 def _check_plain(plan: Plan) -> None:
     """Projects of other languages have one mistake a task, described in full, and no certificate yet."""
     plain = Plan()
-    for name in ("bugs", "distance", "issue", "operators", "certify"):
+    for name in ("bugs", "distance", "issue", "operators", "certify", "kind"):
         if (given := getattr(plan, name)) != getattr(plain, name):
             raise typer.BadParameter(
                 f"is {given!r}; with --language and --project it can only be {getattr(plain, name)!r}",

@@ -24,7 +24,7 @@ from envgym_environments.code_repair.sources import Package
 if TYPE_CHECKING:
     from envgym_environments.code_repair.judge import Bug, Plan
 
-__all__ = ["Part", "assemble", "make_task", "restore", "restored"]
+__all__ = ["Part", "assemble", "make_task", "overlay", "restore", "restored"]
 
 
 class Part(NamedTuple):
@@ -39,7 +39,7 @@ _MOST_GUARDS = 300
 _ENOUGH_GUARDS = 60
 
 
-def _overlay(path: str, text: str) -> dict[str, str]:
+def overlay(path: str, text: str) -> dict[str, str]:
     """The broken module, and an empty file over its byte code, which still holds the unbroken body."""
     place = PurePosixPath(WORKDIR) / path
     cached = place.parent / "__pycache__" / f"{place.stem}.{sys.implementation.cache_tag}.pyc"
@@ -144,9 +144,9 @@ def assemble(
         path: apply_all(text, [part.mutation for part in parts if part.path == path])
         for path, text in originals.items()
     }
-    overlay: dict[str, str] = {}
+    laid: dict[str, str] = {}
     for path, text in broken.items():
-        overlay |= _overlay(path, text)
+        laid |= overlay(path, text)
     names = [part.mutation.operator for part in parts]
     operator = names[0] if len(names) == 1 else f"{len(names)}-bugs"
     metadata: dict[str, JsonValue] = {
@@ -169,7 +169,7 @@ def assemble(
     return Task(
         id=f"code-repair/{package.slug}/{operator}-{name_of(parts)}",
         prompt=issue_of(metadata),
-        world=package_world(tree, overlay),
+        world=package_world(tree, laid),
         split=package.split,
         metadata=metadata,
     )

@@ -68,6 +68,11 @@ class CodeRepair:
         self._backend = backend
         self.grader = CodeRepairGrader(backend, memo=self._memo)
         trials = Trials(task, backend, self._memo)
+        if tools == "compact" and trials.facts.kind:
+            raise ValueError(
+                f"tools is 'compact', which only undoes mistakes; task {task.id!r} is of the kind "
+                f"{trials.facts.kind!r}: use tools='full'"
+            )
         if tools == "compact" and isinstance(trials.facts.layout, Suite):
             raise ValueError(
                 f"tools is 'compact', which needs the lines that tests execute; task {task.id!r} runs its tests by "

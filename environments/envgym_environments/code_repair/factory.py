@@ -26,7 +26,17 @@ from envgym_environments.code_repair.patch import counts as counts_as_source
 from envgym_environments.code_repair.runner import Layout
 from envgym_environments.code_repair.sources import Package, layout_of, source_tree
 
-__all__ = ["Bug", "Candidate", "Plan", "Verdict", "Yield", "find_candidates", "make_tasks", "validate"]
+__all__ = [
+    "Bug",
+    "Candidate",
+    "Plan",
+    "Verdict",
+    "Yield",
+    "covered_sources",
+    "find_candidates",
+    "make_tasks",
+    "validate",
+]
 
 
 @dataclass(slots=True)
@@ -58,7 +68,7 @@ class Yield:
         return sum(counts.total() for counts in self.verdicts.values())
 
 
-def _sources(tree: Path, layout: Layout, covered: Sequence[str]) -> list[tuple[str, str]]:
+def covered_sources(tree: Path, layout: Layout, covered: Sequence[str]) -> list[tuple[str, str]]:
     """(path, text) of the package's modules that tests execute; files with foreign line ends are left out."""
     found = []
     for path in sorted(covered):
@@ -91,7 +101,7 @@ def find_candidates(tree: Path, baseline: Baseline, plan: Plan, counts: Yield) -
     """Every single mistake of the package that some tests, and not too many, can notice."""
     found: list[Candidate] = []
     operators = SMALL if plan.operators == "small" else OPERATORS
-    for path, source in _sources(tree, baseline.layout, list(baseline.covers)):
+    for path, source in covered_sources(tree, baseline.layout, list(baseline.covers)):
         for mutation in candidates(source, operators=operators):
             covering = baseline.covering(path, mutation.first_line, mutation.last_line)
             if 0 < len(covering) <= plan.most_covering:

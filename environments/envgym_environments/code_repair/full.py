@@ -177,7 +177,8 @@ class FullPlay:
         """The text files of the package that differ from the base and count as a repair: path -> text."""
         changed: dict[str, str | None] = {}
         for path, content in self._sources.items():
-            if not counts(path, self.trials.facts.layout):
+            facts = self.trials.facts
+            if path not in facts.writes and not counts(path, facts.layout):
                 continue
             changed[path] = None if content is None else content.decode("utf-8", "replace")
         return changed

@@ -13,6 +13,7 @@ from envgym.errors import EnvgymError, GraderFailure
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task
 from envgym_environments.code_repair.hidden import Hidden, judge_imported
+from envgym_environments.code_repair.kinds.judges import JUDGES
 from envgym_environments.code_repair.memo import Memo, Unwritten, digest_of
 from envgym_environments.code_repair.patch import Malformed, sort_patch
 from envgym_environments.code_repair.quality import patch_lines, patch_similarity, problems
@@ -62,12 +63,16 @@ class CodeRepairGrader:
         facts = trials.facts
         try:
             base = {path: await trials.source(path) for path in _paths(submission)}
-            changed, dropped = sort_patch(submission, facts.layout, base.get)
+            changed, dropped = sort_patch(submission, facts.layout, base.get, writes=facts.writes)
         except Malformed:
             similarity = {"patch_similarity": -1.0} if _gold(trials.task) else {}
             return _channels(malformed=1.0) | similarity
         judge = self._suites_verdict if isinstance(facts.layout, Suite) else self._verdict
-        channels, repeats = await judge(trials, changed)
+        if facts.kind in JUDGES:
+            channels, repeats = await JUDGES[facts.kind](trials, changed, judge)
+            channels = _channels(**channels)
+        else:
+            channels, repeats = await judge(trials, changed)
         channels |= await _quality(trials, {path: base.get(path) for path in changed}, changed)
         channels["stripped"] = float(len(dropped))
         return channels if repeats else Unwritten(channels)
@@ -161,7 +166,7 @@ async def _quality(
     if patch := _gold(trials.task):
         texts = {path: await trials.source(path) for path in _paths(patch)}
         try:
-            gold, _ = sort_patch(patch, trials.facts.layout, texts.get)
+            gold, _ = sort_patch(patch, trials.facts.layout, texts.get, writes=trials.facts.writes)
         except Malformed as error:
             if isinstance(trials.facts.layout, Suite):
                 return found  # another tool's patch may do what ours cannot: rename, change bits

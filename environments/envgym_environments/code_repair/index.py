@@ -14,6 +14,7 @@ from typing import Any
 from envgym.task import Task
 from envgym_environments.code_repair.certify import Certificate, certificate_of, with_certificate
 from envgym_environments.code_repair.describe import Part, assemble
+from envgym_environments.code_repair.kinds.index import asked_again, is_of_a_kind, row_of
 from envgym_environments.code_repair.operators import Mutation, candidates
 from envgym_environments.code_repair.runner import Layout
 from envgym_environments.code_repair.sources import Package, packages, source_tree
@@ -55,6 +56,8 @@ class _Table:
 
 
 def _row(task: Task, tests: _Table, errors: _Table, certificates: _Table) -> dict[str, Any]:
+    if is_of_a_kind(task):
+        return row_of(task)
     data: dict[str, Any] = dict(task.metadata)
     row: dict[str, Any] = {
         "bugs": [
@@ -86,7 +89,7 @@ def write_index(tasks: Iterable[Task], path: Path, *, recipe: Sequence[Package] 
     listed = list(tasks)
     for task in listed:
         package = known.get(str(task.metadata.get("sha256")))
-        if package is None or "digests" not in task.metadata:
+        if package is None or not ("digests" in task.metadata or is_of_a_kind(task)):
             raise ValueError(
                 f"task {task.id!r} is not of the factory, or of a package that the recipe does not have"
             )
@@ -143,6 +146,9 @@ def rebuild(
         tree = source_tree(package, cache=cache)
         files: dict[str, tuple[str, dict[str, Mutation]]] = {}
         for row in rows:
+            if "kind" in row:
+                tasks.append(asked_again(package, layout, tree, row))
+                continue
             parts = [_part(package, tree, place, files) for place in row["bugs"]]
             task = assemble(package, layout, tree, parts, _facts(head, row))
             if "certificate" in row:

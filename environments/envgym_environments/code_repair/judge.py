@@ -56,6 +56,7 @@ class Plan:
     bugs: mistakes in one task. distance: where those of one task lie: in one function, in several functions of one
     file, or in several files. issue: how much the prompt says (`issue.issue_of`).
     operators: "all", or "small" for those whose bugs the compact tools can mostly undo.
+    kind: what is asked where it is no repair (see `kinds`).
     certify: also run the package and every task under the conditions of `conditions`, and store what was seen.
     """
 
@@ -73,6 +74,7 @@ class Plan:
     issue: Issue = "full"
     certify: bool = False
     operators: Operators = "all"
+    kind: str = ""
 
     def __post_init__(self) -> None:
         if self.repetitions < 2:

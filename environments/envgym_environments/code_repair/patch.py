@@ -6,7 +6,7 @@ and dropped. Nothing here runs anything.
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -168,13 +168,16 @@ def _after(patch: FilePatch, lines: list[str]) -> str:
 
 
 def sort_patch(
-    patch: str, layout: Layout | Suite, read: Callable[[str], str | None]
+    patch: str, layout: Layout | Suite, read: Callable[[str], str | None], *, writes: Collection[str] = ()
 ) -> tuple[dict[str, str | None], tuple[str, ...]]:
-    """(files that count -> their new text, paths that were dropped). Raises Malformed."""
+    """(files that count -> their new text, paths that were dropped). Raises Malformed.
+
+    writes: files that count beside the package's code.
+    """
     changed: dict[str, str | None] = {}
     dropped: list[str] = []
     for part in parse_patch(patch):
-        if not counts(part.path, layout):
+        if part.path not in writes and not counts(part.path, layout):
             dropped.append(part.path)
         else:
             before = changed[part.path] if part.path in changed else read(part.path)

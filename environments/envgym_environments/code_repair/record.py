@@ -157,7 +157,7 @@ class RepairRecord(_Frozen):
             raise NotPlayable(f"{where} has no world: no image, and no source tree")
         if self.suite is None and self.layout is None:
             raise NotPlayable(f"{where} has no suite: nothing says how its tests are run")
-        if not self.fail_to_pass:
+        if not self.fail_to_pass and "kind" not in self.extra:
             raise NotPlayable(f"{where} has no fail_to_pass: no test would show that it is solved")
         if self.rules.absent_passes:
             raise NotPlayable(f"{where} counts tests that are not in the log as passed, which nobody can check")
@@ -167,7 +167,7 @@ class RepairRecord(_Frozen):
     def from_task(cls, task: Task) -> "RepairRecord":
         """The record of a task that `to_task` or the factory made. Raises ValueError for another's."""
         data: dict[str, Any] = dict(task.metadata)
-        if not data.get("fail_to_pass"):
+        if not data.get("fail_to_pass") and not data.get("kind"):
             raise ValueError(f"task {task.id!r} has no 'fail_to_pass'; it is not a code-repair task")
         fields: dict[str, Any] = {name: data.pop(key) for name, key in _KEYS.items() if key in data}
         for name in ("fail_to_pass", "pass_to_pass"):

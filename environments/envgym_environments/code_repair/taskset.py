@@ -24,6 +24,7 @@ from envgym.task import Task, TaskSet
 from envgym.task_file import check_promises, header_of, read_header
 from envgym_environments.code_repair.certify import certificate_of
 from envgym_environments.code_repair.factory import Plan, Yield, make_tasks
+from envgym_environments.code_repair.kinds.build import make_kind_tasks
 from envgym_environments.code_repair.sources import Package, cache_root
 from envgym_environments.code_repair.suites.make import make_suite_tasks
 from envgym_environments.code_repair.suites.projects import Project
@@ -44,9 +45,9 @@ class Built:
     failed: dict[str, str] = field(default_factory=dict)
 
 
-def default_path(cache: Path | None = None) -> Path:
-    """Where the task file lies unless it is named."""
-    return (cache or cache_root()) / "tasks.jsonl"
+def default_path(cache: Path | None = None, kind: str = "") -> Path:
+    """Where the task file of a kind ("": repairs) lies unless it is named."""
+    return (cache or cache_root()) / (f"tasks-{kind}.jsonl" if kind else "tasks.jsonl")
 
 
 def is_task_file(path: Path) -> bool:
@@ -185,7 +186,8 @@ async def build_tasks(
     A package whose source or suite cannot be used is named in `Built.failed`; the others are built. Finished
     packages of a stopped build with the same recipe are taken over (with their yield).
     """
-    plan, path = plan or Plan(), path or default_path(cache)
+    plan = plan or Plan()
+    path = path or default_path(cache, plan.kind)
     built = Built(path)
     for package in packages:
         part = _part_path(package, plan, path)
@@ -194,7 +196,9 @@ async def build_tasks(
         else:
             tasks, counts, began = [], Yield(), time.perf_counter()
             try:
-                if isinstance(package, Project):
+                if plan.kind and isinstance(package, Package):
+                    made = make_kind_tasks(package, backend, plan, counts=counts, cache=cache)
+                elif isinstance(package, Project):
                     made = make_suite_tasks(package, backend, plan, counts=counts, cache=cache)
                 else:
                     made = make_tasks(package, backend, plan, counts=counts, cache=cache)

@@ -34,6 +34,8 @@ class Facts:
     """What a code-repair task says about itself, and the key of its world.
 
     errors: test id -> one line. suite_s: how long the whole suite takes, as the factory measured it once.
+    kind: what is asked where it is no repair (see `kinds`), "" for one. writes: files that count as the agent's
+    work beside the package's code.
     """
 
     layout: Layout | Suite
@@ -43,22 +45,25 @@ class Facts:
     tests: int
     suite_s: float
     key: str
+    kind: str = ""
+    writes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, task: Task) -> "Facts":
         """Read them. Raises ValueError when the task is not of this environment."""
-        if task.world is None or not task.metadata.get("fail_to_pass"):
+        if task.world is None or not (task.metadata.get("fail_to_pass") or task.metadata.get("kind")):
             raise ValueError(f"task {task.id!r} has no world or no 'fail_to_pass'; it is not a code-repair task")
         layout = layout_or_suite(task)
         data: dict[str, Any] = dict(task.metadata)
         failing, passing = (tuple(map(str, data.get(name, ()))) for name in ("fail_to_pass", "pass_to_pass"))
         key = digest_of(_VERSION, task.world.model_dump_json(), layout.model_dump_json(), *failing, "|", *passing)
         # what is laid over when graded, and by which rules: known to a data set's tasks only
-        laid = {name: data[name] for name in ("test_patch", "files", "rules") if data.get(name)}
+        laid = {name: data[name] for name in ("test_patch", "files", "rules", "kind", "goal") if data.get(name)}
         key = digest_of(key, json.dumps(laid, sort_keys=True)) if laid else key
         errors = {str(name): str(line) for name, line in dict(data.get("errors", {})).items()}
         count = int(data.get("tests", len(failing) + len(passing)))
-        return cls(layout, failing, passing, errors, count, float(data.get("suite_s", 5.0)), key)
+        kind, writes = str(data.get("kind", "")), tuple(map(str, data.get("writes", ())))
+        return cls(layout, failing, passing, errors, count, float(data.get("suite_s", 5.0)), key, kind, writes)
 
     @property
     def test_s(self) -> float:

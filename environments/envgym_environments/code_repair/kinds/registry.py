@@ -1,0 +1,16 @@
+"""The kinds of task there are, by name."""
+
+from envgym_environments.code_repair.kinds.classes import ClassGeneration
+from envgym_environments.code_repair.kinds.contract import Kind
+from envgym_environments.code_repair.kinds.test_writing import TestWriting
+
+__all__ = ["KINDS", "kind_named"]
+
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (ClassGeneration(), TestWriting())}
+
+
+def kind_named(name: str) -> Kind:
+    """The kind of this name. Raises ValueError for an unknown one."""
+    if name not in KINDS:
+        raise ValueError(f"kind is {name!r}; it must be one of {', '.join(KINDS)}")
+    return KINDS[name]
