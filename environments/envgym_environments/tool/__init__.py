@@ -1,2 +1,1 @@
-"""Tasks played over tools: typed functions, MCP servers, OpenAPI services."""
-"""Environments in which an agent works with tools: databases, interpreters, services, simulated users."""
+"""Tasks played over tools: typed functions, MCP servers, services, databases, interpreters, simulated users."""
