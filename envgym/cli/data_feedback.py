@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -98,22 +97,6 @@ async def _ask(  # what is asked, who, and where it goes
 
 
 def _pieces(path: Path) -> Callable[[Sequence[int]], list[str]]:
-    """How a tokenizer of Hugging Face's library spells ids, one text for each. Raises ValueError without one."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise ValueError("--tokenizer needs the package tokenizers: pip install 'envgym[train]'") from None
-    file = path / "tokenizer.json" if path.is_dir() else path
-    if not file.is_file():
-        raise ValueError(
-            f"--tokenizer {path} holds no tokenizer.json; name the folder of the model that was judged"
-        )
-    known = Tokenizer.from_file(str(file))
-
-    def pieces(ids: Sequence[int]) -> list[str]:
-        whole = [known.decode(list(ids[:k]), skip_special_tokens=False) for k in range(len(ids) + 1)]
-        # a character of several tokens is whole with the last of them
-        whole = [text.rstrip("\ufffd") if k < len(ids) else text for k, text in enumerate(whole)]
-        return [after[len(before) :] for before, after in pairwise(whole)]
-
-    return pieces
+    """How a model's tokenizer spells ids: the agent "lm" knows it (`pieces_of`). Raises ValueError without one."""
+    pieces_of: Callable[[Path], Callable[[Sequence[int]], list[str]]] = find("agents", "lm").pieces_of
+    return pieces_of(path)
