@@ -200,7 +200,7 @@ async def _subgoals(group: Group, episode: Episode, judge: Judge, proposed: str)
         unread += unsaid
         for item in said:
             number, turn = (item.get("subgoal"), item.get("turn")) if isinstance(item, dict) else (None, None)
-            if _is_turn(turn, episode) and _is_count(number) and 1 <= number <= len(names):
+            if _is_turn(turn, episode) and _is_number(number, len(names)):
                 reached.append(Reached(turn=turn, subgoal=number))
             else:
                 unread.append(f"{_short(item)}: no turn of {len(episode.turns)}, or no subgoal of {len(names)}")
@@ -231,8 +231,8 @@ def _items(answer: str) -> tuple[list[Any], list[str]]:
     return found, []
 
 
-def _is_count(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool)
+def _is_number(number: object, most: int) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= most
 
 
 def _is_turn(number: object, episode: Episode) -> bool:
