@@ -11,6 +11,7 @@ from envgym_agents.chat import LMAgent, LMAgents
 from envgym_agents.model import load_model, weights_digest
 from envgym_agents.policies.transformer import TransformerPolicy
 from envgym_agents.template import Template, template_for
+from envgym_agents.tokenizer import pieces_of
 
 __all__ = ["lm_agent"]
 
@@ -41,3 +42,6 @@ def lm_agent(
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
     makers = LMAgents(policy, template, "compact" if template.actions else "text", sampling, tools)
     return makers(task, seed=seed)
+
+
+lm_agent.pieces_of = pieces_of  # type: ignore[attr-defined]  # how its models spell ids, for who reads what they said

@@ -5,7 +5,8 @@ conversation is laid out beyond its role tokens; see `envgym_agents.template`.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 __all__ = [
-    "END", "PAD", "ROLES", "action_ids", "action_token", "load_tokenizer", "plain_encoder", "train_tokenizer",
+    "END", "PAD", "ROLES", "action_ids", "action_token", "load_tokenizer", "pieces_of", "plain_encoder",
+    "train_tokenizer",
 ]  # fmt: skip
 
 ROLES = {role: f"<|{role}|>" for role in ("system", "user", "assistant", "tool")}
@@ -124,3 +126,24 @@ def plain_encoder(tokenizer: Any) -> Any:
     core.no_padding()
     core.no_truncation()
     return core
+
+
+def pieces_of(path: Path) -> Callable[[Sequence[int]], list[str]]:
+    """How the tokenizer of a model's folder spells ids: one text for each, which make up the text of all.
+
+    Raises ValueError where there is no tokenizer.json.
+    """
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise ValueError(
+            f"--tokenizer {path} holds no tokenizer.json; name the folder of the model that was judged"
+        )
+    known = Tokenizer.from_file(str(file))
+
+    def pieces(ids: Sequence[int]) -> list[str]:
+        whole = [known.decode(list(ids[:k]), skip_special_tokens=False) for k in range(len(ids) + 1)]
+        # a character of several tokens is whole with the last of them
+        whole = [text.rstrip("\ufffd") if k < len(ids) else text for k, text in enumerate(whole)]
+        return [after[len(before) :] for before, after in pairwise(whole)]
+
+    return pieces

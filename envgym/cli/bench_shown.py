@@ -10,7 +10,7 @@ from rich.table import Table
 __all__ = ["show"]
 
 _COLUMNS = ("mse", "scaled_mse", "bias2", "variance", "rank", "wrong_sign", "cosine", "token_mse")
-_HELD = ("mse", "rank", "wrong_sign", "noise", "turns", "sure")
+_HELD = ("mse", "rank", "cosine", "wrong_sign", "noise", "turns", "sure")
 
 
 def show(found: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from envgym.cli.data_feedback import feedback_command
 from envgym.cli.data_files import credit_command, export_command, import_command, pack_command
 from envgym.cli.data_parts import Json, Out, Source, Where, chosen_of, console, made, say, shares_of, warn_of_short
 from envgym.plain_text import visible
@@ -264,6 +265,7 @@ async def _grade(
     return counts, failures
 
 
+data_command.command("feedback")(feedback_command)
 data_command.command("credit")(credit_command)
 data_command.command("export")(export_command)
 data_command.command("pack")(pack_command)

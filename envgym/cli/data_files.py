@@ -12,18 +12,22 @@ import typer
 from envgym.cli.data_parts import Json, Out, Source, Where, chosen_of, console, made, say, shares_of, warn_of_short
 from envgym.cli.options import key_values
 from envgym.episode import Group
-from envgym.registry import make_scheme
+from envgym.registry import find, make_scheme
 from envgym.store import StoreReader
 
 __all__ = ["credit_command", "export_command", "import_command", "pack_command"]
 
 
-def credit_command(
+def credit_command(  # noqa: PLR0913  # one parameter per option
     source: Source,
     out: Annotated[Path, typer.Option(help="The Parquet file to make: one row per episode.")],
     scheme: Annotated[str, typer.Option(help="A scheme's name; envgym list shows them.")] = "dr-grpo",
     option: Annotated[list[str] | None, typer.Option(help="name=value for the scheme, such as gamma=0.9.")] = None,
     grade: Annotated[str, typer.Option(help="GRADER/CHANNEL to credit by, instead of what was earned.")] = "",
+    feedback: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, help="Lines of `data feedback`, for a scheme that listens to them (repeatable)."),
+    ] = None,
     together: Annotated[int, typer.Option(min=1, help="Groups credited at once, as in a step of training.")] = 64,
     as_json: Json = False,
 ) -> None:
@@ -35,7 +39,10 @@ def credit_command(
         raise ValueError(f"--grade {grade!r} is not of the form GRADER/CHANNEL, such as tests/passed")
 
     options = key_values(option or (), "--option")
-    made = make_scheme(scheme, **options)
+    told = _told(scheme, feedback or ())
+    if twice := sorted(told.keys() & options.keys()):
+        raise ValueError(f"--option {twice[0]} and --feedback both say what {scheme!r} needs; leave one out")
+    made = make_scheme(scheme, **options, **told)
     with StoreReader(source) as reader:
         by = (grader, channel) if grade else None
         found = recredit(reader.groups(), made, out, grade=by, together=together)
@@ -43,6 +50,15 @@ def credit_command(
         print(f"envgym: {source}: {line}", file=sys.stderr)
     said = {"episodes": found.episodes, "scheme": scheme, **({"grade": grade} if grade else {}), "out": str(out)}
     say(said, as_json)
+
+
+def _told(scheme: str, files: Iterable[Path]) -> dict[str, Any]:
+    """What a scheme needs of feedback; {} without a file."""
+    from envgym.data.listening import listening
+    from envgym.data.said import read_said
+
+    said = [line for file in files for line in read_said(file)]
+    return listening(find("schemes", scheme).needs, said) if files else {}
 
 
 def _amiss(found: Any, options: dict[str, Any]) -> Iterator[str]:

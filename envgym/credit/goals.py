@@ -16,7 +16,7 @@ from envgym.credit.sources import Estimate
 from envgym.credit.term import Level, Meaning, Part, Term
 from envgym.env import Step
 
-__all__ = ["Stage", "TimedGoal", "goal_costs", "goal_rewards", "option_to_go", "subgoals"]
+__all__ = ["Goals", "Stage", "TimedGoal", "goal_costs", "goal_rewards", "option_to_go", "subgoals"]
 
 
 def _reached(ledger: Ledger, judge: Estimate) -> Ints:
@@ -152,22 +152,27 @@ class TimedGoal:
         return earned, cost
 
 
-def goal_rewards(goal: TimedGoal) -> Term:
+Goals = TimedGoal | Callable[[str], TimedGoal | None]
+"""One goal for all tasks, or a function of a task's id; None for a task that has none, which pays and costs 0."""
+
+
+def goal_rewards(goal: Goals) -> Term:
     """What a goal's stages pay the turns that reach them [N]; along whole paths, what a fork shares included.
 
     Source: timed subgoals with stage rewards, TGPO (Meng et al. 2025, arXiv 2510.00225); for stored episodes, so
-    times are bounds and nothing proposes them.
+    times are bounds. A judge may propose them (`envgym.data.feedback`).
     """
     return _watched(goal, 0, "goal_rewards()")
 
 
-def goal_costs(goal: TimedGoal) -> Term:
+def goal_costs(goal: Goals) -> Term:
     """1 for turns [N] whose step is one that must never be; 0 for others."""
     return _watched(goal, 1, "goal_costs()")
 
 
-def _watched(goal: TimedGoal, which: int, name: str) -> Term:
-    instance("goal", goal, TimedGoal)
+def _watched(goal: Goals, which: int, name: str) -> Term:
+    if not callable(goal):
+        instance("goal", goal, TimedGoal)
 
     def run(ledger: Ledger) -> Floats:
         found = np.zeros(len(ledger.reward_N))
@@ -179,7 +184,9 @@ def _watched(goal: TimedGoal, which: int, name: str) -> Term:
             else:
                 before = paths[group, episode.parent.episode][: episode.parent.turn + 1]
             path = paths[group, episode.id] = (*before, *(turn.step for turn in episode.turns))
-            own = goal.watch(path)[which][len(before) - 1 :]
+            if (mine := goal(ledger.groups[group].task_id) if callable(goal) else goal) is None:
+                continue
+            own = instance("goal", mine, TimedGoal).watch(path)[which][len(before) - 1 :]
             found[int(ledger.turns[row]) : int(ledger.turns[row + 1])] = own[list(numbers)] if numbers else own
         return np.where(ledger.alive_G[ledger.row_N], found, np.nan)
 

@@ -10,9 +10,11 @@ from envgym.credit import (
     Level,
     Meaning,
     Running,
+    Scheme,
     SchemeSpec,
     Term,
     advantage,
+    checked_credit,
     estimated,
     forked,
     group_mean,
@@ -103,15 +105,35 @@ def candidate_of(spec: SchemeSpec, options: Mapping[str, object], *, data: Data 
 
 
 def _term(spec: SchemeSpec, options: Mapping[str, object]) -> Term:
-    term = spec.make(**options)
-    if not isinstance(term, Term):
-        raise ValueError(f"scheme {spec.name!r} is no composition of terms, so the bench cannot read its ledger")
+    made = spec.make(**options)
+    term = made if isinstance(made, Term) else _of_function(spec.name, made)
     if term.level is not Level.TOKEN or term.meaning is not Meaning.CREDIT:
         raise ValueError(
             f"scheme {spec.name!r} gives {term.meaning}s of {term.level}s, and a scheme gives credit of tokens: "
             "end it with >> spread()"
         )
     return term
+
+
+def _of_function(name: str, scheme: Scheme) -> Term:
+    """A scheme that is a plain function of groups, as a term: its arrays of episodes in a ledger's order."""
+
+    def run(ledger: Ledger) -> Floats:
+        found, row = np.zeros(int(ledger.tokens[-1])), 0
+        for credit in checked_credit(ledger.groups, scheme(ledger.groups)):
+            episode, numbers = ledger.parts[row]
+            begins = np.cumsum([0, *(len(turn.sampled_ids) for turn in episode.turns)])
+            while True:  # an episode has a row for each of its actors
+                for place, number in enumerate(numbers or range(len(episode.turns)), int(ledger.turns[row])):
+                    own = credit[begins[number] : begins[number + 1]]
+                    found[ledger.tokens[place] : ledger.tokens[place + 1]] = own
+                row += 1
+                if not numbers or row == ledger.rows or ledger.parts[row][0] is not episode:
+                    break
+                numbers = ledger.parts[row][1]
+        return found
+
+    return Term(f"{name}()", Level.TOKEN, Meaning.CREDIT, run)
 
 
 def _running(scene: Scene) -> Running:

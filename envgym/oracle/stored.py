@@ -14,7 +14,7 @@ from envgym.credit import Ledger, Term
 from envgym.episode import Episode, Group, Turn
 from envgym.oracle.bench import Candidate, Data
 from envgym.oracle.forking import measured
-from envgym.oracle.measure import ranks, turn_credit
+from envgym.oracle.measure import cosine, ranks, turn_credit
 
 __all__ = ["Held", "halves", "held", "spoken"]
 
@@ -29,6 +29,9 @@ class Held:
     mse: mean squared difference less what the measurement's own errors add to it (may be negative by noise); noise:
     that part. power: the same for a credit of zero. rank: Spearman's, with the measured ones. wrong_sign: the share
     of the advantage missed, of turns that are known to be better or worse by two standard errors; `sure` are these.
+    cosine: of the gradient that this credit gives to the one that the measured advantages give, where every turn
+        has parameters of its own; a lower bound in size, as the measure's errors count as length.
+    mse_95, cosine_95: percentile intervals over groups that are drawn anew; None for fewer than two.
     """
 
     name: str
@@ -40,6 +43,9 @@ class Held:
     rank: float
     wrong_sign: float
     sure: int
+    cosine: float = np.nan
+    mse_95: tuple[float, float] | None = None
+    cosine_95: tuple[float, float] | None = None
 
 
 def spoken(group: Group) -> Group:
@@ -96,16 +102,17 @@ def held(groups: Sequence[Group], candidates: Sequence[Candidate]) -> list[Held]
     root = truth.fork_G[truth.row_N] < 0
     true, error = found.advantage_N[root], found.advantage_error_N[root]
     known = ~np.isnan(error)
+    group = truth.group_G[truth.row_N][root][known]
     rows = []
     for one in candidates:
         assert isinstance(one.term, Term)
         ledger = Ledger.of(given if one.data == "forks" else alone)
         credit = turn_credit(ledger, one.term.credit(ledger))[ledger.fork_G[ledger.row_N] < 0]
-        rows.append(_against(one, credit[known], true[known], error[known]))
+        rows.append(_against(one, credit[known], true[known], error[known], group))
     return rows
 
 
-def _against(of: Candidate, credit: Floats, true: Floats, error: Floats) -> Held:
+def _against(of: Candidate, credit: Floats, true: Floats, error: Floats, group: NDArray[np.intp]) -> Held:
     if not len(true):
         return Held(of.name, of.data, 0, np.nan, np.nan, np.nan, 0.0, np.nan, 0)
     noise = float(np.mean(error**2))
@@ -124,4 +131,26 @@ def _against(of: Candidate, credit: Floats, true: Floats, error: Floats) -> Held
         rank=float(one @ other) / length if length else 0.0,
         wrong_sign=float((size * wrong).sum() / size.sum()) if size.any() else np.nan,
         sure=int(sure.sum()),
+        cosine=cosine(credit, true),
+        **_intervals(credit, true, error, group),
     )
+
+
+def _intervals(
+    credit: Floats, true: Floats, error: Floats, group: NDArray[np.intp], *, draws: int = 2000
+) -> dict[str, tuple[float, float] | None]:
+    """Of sums by group, of which as many as there are are drawn anew; Efron & Tibshirani (1993), chapter 13."""
+    names, at = np.unique(group, return_inverse=True)
+    if len(names) < 2:
+        return {"mse_95": None, "cosine_95": None}
+    sums = (np.ones(len(true)), (credit - true) ** 2 - error**2, credit * true, credit**2, true**2)
+    drawn = np.random.default_rng(0).integers(len(names), size=(draws, len(names)))
+    count, excess, product, one, other = (np.bincount(at, values)[drawn].sum(axis=1) for values in sums)
+    length = np.sqrt(one * other)
+    ways = np.divide(product, length, out=np.zeros(draws), where=length > 0)
+    return {"mse_95": _middle(excess / count), "cosine_95": _middle(ways)}
+
+
+def _middle(values: Floats) -> tuple[float, float]:
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)

@@ -100,6 +100,10 @@ def test_stored_episodes_are_measured_by_forks_with_who_played_them(envgym, tmp_
     assert found["continuations"] == 12 * rows["zero"]["turns"]
     assert rows["zero"]["mse"] == pytest.approx(rows["zero"]["power"])
     assert "exact-values" not in rows
+    assert rows["zero"]["cosine"] == 0
+    for row in rows.values():  # two tasks are two groups, so something is known of their scatter
+        assert row["mse_95"][0] <= row["mse"] <= row["mse_95"][1]
+        assert -1 <= row["cosine_95"][0] <= row["cosine_95"][1] <= 1
     told = envgym("bench", "credit", "--store", str(store), "--times", "2", "--scheme", "group-outcome")
     assert "variance of an advantage" in told.out
     deaf = envgym("bench", "credit", "--store", str(store), "--scheme", "dr-grpo", "--scheme", "prof")

@@ -4,7 +4,7 @@ import numpy as np
 
 from envgym.credit.bounds import bounded
 from envgym.credit.compare import group_mean
-from envgym.credit.goals import Stage, TimedGoal, goal_costs, goal_rewards, option_to_go, subgoals
+from envgym.credit.goals import Goals, Stage, TimedGoal, goal_costs, goal_rewards, option_to_go, subgoals
 from envgym.credit.ledger import Floats, Ledger
 from envgym.credit.redistribute import to_go
 from envgym.credit.schemes.counterexamples import unequal_lengths
@@ -34,9 +34,12 @@ def subgoal_options(
 
 
 def timed_subgoals(
-    *, goal: TimedGoal, weight: float = 1.0, cost: float = 1.0, gamma: float = 1.0, truncation: Truncation = "mask"
+    *, goal: Goals, weight: float = 1.0, cost: float = 1.0, gamma: float = 1.0, truncation: Truncation = "mask"
 ) -> Term:
-    """Group-relative credit, and `weight` times a goal's stage rewards less `cost` times its violations, to go."""
+    """Group-relative credit, and `weight` times a goal's stage rewards less `cost` times its violations, to go.
+
+    goal: one for all tasks, or a function of a task's id (`envgym.data.listening`); None is no goal.
+    """
     episodes = outcome() >> group_mean() >> decay(1)
     stages = goal_rewards(goal) + (-cost) * goal_costs(goal)
     return bounded((episodes + weight * (stages >> to_go(gamma=gamma))) >> spread(), truncation)

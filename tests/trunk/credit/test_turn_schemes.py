@@ -40,6 +40,7 @@ from envgym.credit import (
 )
 from envgym.credit.macros import ngrams, perplexity_rises, whole_turns
 from envgym.credit.schemes import goals, hierarchical, prefixes, process, progress, segments, values
+from envgym.credit.schemes.archer import archer
 from envgym.credit.schemes.stand_ins import state_values, token_values
 from envgym.credit.schemes.values import direct_advantage, quadratic_loss, token_gae, turn_gae
 from envgym.episode import Group
@@ -181,3 +182,16 @@ def test_truncation_counts_as_declared_with_a_critic_too(scheme, worth: float, s
     groups = random_groups(np.random.default_rng(seed), Make(tokens=1))
     laws.law_h(make(**options, truncation=worth), groups, worth)
     laws.law_h(make(**options, truncation="mask"), groups, "mask")
+
+
+def test_archer_is_q_less_v_of_the_state_before_the_turn_and_less_a_tokens_baseline():
+    episode = made_episode("e", [made_turn(0.0, sampled=2), made_turn(1.0, sampled=1)], task="t")
+    critic = {
+        "action_values": lambda _: np.array([0.75, 1.0]),
+        "values": lambda _: np.array([0.5, 0.25, 9.0]),  # the last state is after the end: no turn begins there
+    }
+    (found,) = archer(**critic)([Group("t", (episode,))])
+    np.testing.assert_array_equal(found, [0.25, 0.25, 0.75])
+    tokens = lambda _: np.array([0.5, 0.0, -1.0])  # noqa: E731
+    (found,) = archer(token_baseline=tokens, **critic)([Group("t", (episode,))])
+    np.testing.assert_array_equal(found, [-0.25, 0.25, 1.75])
