@@ -1,7 +1,7 @@
 """Refactoring over several files, checked on the syntax tree and by tests, told at three levels of specificity.
 
 Forms: "rename" (a function or class gets another name everywhere, in hidden tests too) and "move" (a function goes
-to a module of its own, and who imports it imports it there). A check is a sentence about the tree that the untouched
+Forms: "rename" (a function or class gets another name everywhere, hidden tests too) and "move" (a function goes
 package does not keep; only where all hold do the tests run. (RefactorBench: handcrafted multi-file refactorings,
 three instructions each, judged by tests on the syntax tree. These are made and judged mechanically.)
 """
