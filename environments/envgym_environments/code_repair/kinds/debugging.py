@@ -2,8 +2,8 @@
 
 The program is one failing test made to run by itself. The tests are withheld and decide afterwards. What the agent
 writes into ``EXPLANATION.md`` is compared with what was broken, and counts only where the repair succeeds. (Jiang
-et al., "Training LLMs to Better Self-Debug and Explain Code": explanation and refinement rewarded together; Posterior-
-GRPO: a process reward only where the outcome is right.)
+et al., "Training LLMs to Better Self-Debug and Explain Code": explanation and refinement are rewarded together;
+Posterior-GRPO: a process reward counts only where the outcome is right.)
 """
 
 import ast
@@ -76,7 +76,7 @@ class Debugging:
                     "program": test,
                     "said": said,
                     "depth": len(bug.report.frames.get(test, ())),
-                    "files": sorted({one.partition("::")[0] for one in (*covering, *bug.failing)}),
+                    "test_files": sorted({one.partition("::")[0] for one in (*covering, *bug.failing)}),
                 }
         return Verdict.SURVIVED
 
@@ -89,7 +89,7 @@ class Debugging:
         mutation = _known(source)[place["digest"]]
         broken = apply(source, mutation)
         line = broken.split("\n")[mutation.line - 1].strip()
-        blanked = {name: "" for name in seen["files"]}
+        blanked = {name: "" for name in seen["test_files"]}
         note = f"`{mutation.function}` in {path} is wrong:\n\n    {line}\n"
         return Draft(
             name=str(place["form"]),
@@ -155,8 +155,8 @@ def _prompt(seen: Seen, layout: Layout) -> str:
         [
             *lines,
             f"The program is right; the mistake is in {layout.package}. Find and repair it. Then write into "
-            f"{EXPLANATION}, in at most {_MOST_EXPLANATION} characters, which function of which file was wrong, and "
-            "quote the wrong line. Tests that you do not see decide about the repair.",
+            f"{EXPLANATION}, in at most {_MOST_EXPLANATION} characters, which function of which file was wrong, "
+            "and quote the wrong line. Tests that you do not see decide about the repair.",
         ]
     )
 

@@ -204,14 +204,14 @@ def _prompt(place: Place, seen: Seen, layout: Layout, files: Sequence[str]) -> s
 
 
 async def judge_refactoring(trials: Trials, changed: Any, verdict: Any) -> tuple[dict[str, float], bool]:
-    """See `judges.Judge`. f2p: the share of the checks that hold; only with all of them do the tests decide."""
+    """See `judges.Judge`. checks: the share that holds; only with all of them do the tests decide."""
     goal: Any = trials.task.metadata["goal"]
     paths = {str(check["path"]) for check in goal["checks"]}
     texts = {path: changed[path] if path in changed else await trials.source(path) for path in sorted(paths)}
     kept = [holds(check, texts[str(check["path"])]) for check in goal["checks"]]
     share = sum(kept) / len(kept)
     if share < 1.0:
-        return {"f2p": share, "checks": share}, True
+        return {"checks": share}, True
     task = trials.task
     assert task.world is not None
     laid: dict[str, str] = dict(task.world.files)

@@ -8,9 +8,9 @@ from envgym_environments.code_repair.kinds.test_writing import TestWriting
 
 __all__ = ["KINDS", "kind_named"]
 
-KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (ClassGeneration(), TestWriting(), Refactoring(), Debugging())
-}
+_ALL: tuple[Kind, ...] = (ClassGeneration(), TestWriting(), Refactoring(), Debugging())
+
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
 
 
 def kind_named(name: str) -> Kind:

@@ -8,7 +8,7 @@ from envgym.testing.cheats import audit
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(600), pytest.mark.slow]
 
-SAMPLE = ("makereport", "equal-to-all", "tests-emptied", "package-renamed")
+SAMPLE = ("reports-passed", "equal-to-all", "tests-emptied")
 """Of the cheats against repairs, a few that need no particular package; the whole matrix is a benchmark."""
 
 
@@ -20,7 +20,7 @@ def test_no_cheat_of_the_sample_and_of_the_kind_gains_anything(kind, made_of_she
         (task,), _ = await made_of_shelf(backend, kind, 1)
         idle = IDLE.script(task)
         played = [cheat for cheat in chosen if [*cheat.script(task)] != [*idle]]
-        assert len(played) >= 3
+        assert {cheat.name for cheat in played} >= {*SAMPLE}
         memo = Memo()
         found = await audit([task], lambda one: CodeRepair(one, backend, memo=memo), played, idle=IDLE.script)
         assert not [attempt for attempt in found if attempt.gains]
