@@ -213,7 +213,8 @@ def keeps_the_contract(shelf: Package, shelf_cache: Path, tmp_path: Path) -> Cal
         assert made == list(tasks)
         assert write_tasks(made, again, cache=shelf_cache) == digest
         for task in tasks:
-            assert RepairRecord.from_task(task).to_task() == task
+            record = RepairRecord.from_task(task)
+            assert RepairRecord.from_task(record.to_task()) == record
             assert task.metadata["difficulty"]
             assert "certificate" in task.metadata
         await check_task(

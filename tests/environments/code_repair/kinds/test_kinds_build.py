@@ -3,9 +3,9 @@ from envgym_environments.code_repair.certify import certificate_of
 from envgym_environments.code_repair.cli import tasks_command
 from envgym_environments.code_repair.factory import Plan
 from envgym_environments.code_repair.judge import Verdict
-from envgym_environments.code_repair.kinds.build import certify_task
+from envgym_environments.code_repair.kinds.build import certify_task, recheck_kinds
 from envgym_environments.code_repair.kinds.expert import gold_actions
-from envgym_environments.code_repair.taskset import build_tasks, default_path, load_tasks, load_yields
+from envgym_environments.code_repair.taskset import build_tasks, default_path, load_tasks, load_yields, write_tasks
 from typer.testing import CliRunner
 
 from envgym.registry import find
@@ -57,6 +57,7 @@ def test_a_task_whose_answer_does_not_score_full_gets_no_certificate(broken, in_
 
     async def body(backend) -> None:
         assert await certify_task(task, backend, runs=1) is Verdict.NOT_RESTORED
+        assert await recheck_kinds([task], backend) == {task.id: "the answer does not get the full reward"}
 
     in_backend(body)
 
@@ -64,3 +65,14 @@ def test_a_task_whose_answer_does_not_score_full_gets_no_certificate(broken, in_
 def test_the_gold_agent_needs_an_answer(broken) -> None:
     with pytest.raises(ValueError, match="has no answer"):
         gold_actions(broken)
+
+
+def test_what_other_tools_cannot_say_is_not_exported(broken, tmp_path) -> None:
+    task = broken.model_copy(update={"metadata": {**broken.metadata, "kind": "refactor"}})
+    place = tmp_path / "set.jsonl"
+    write_tasks([task], place)
+    done = CliRunner().invoke(
+        tasks_command, ["export", str(place), "--format", "swe-bench", "--out", str(tmp_path / "out.jsonl")]
+    )
+    assert isinstance(done.exception, ValueError)
+    assert "of the kind 'refactor'" in str(done.exception)
