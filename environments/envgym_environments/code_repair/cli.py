@@ -21,6 +21,7 @@ from envgym_environments.code_repair.factory import Plan, Verdict, Yield
 from envgym_environments.code_repair.formats.cli import export_command, formats_command, import_command
 from envgym_environments.code_repair.index import rebuild, write_index
 from envgym_environments.code_repair.judge import Distance, Issue, Operators
+from envgym_environments.code_repair.kinds.build import recheck_kinds
 from envgym_environments.code_repair.kinds.registry import KINDS
 from envgym_environments.code_repair.mirrors.cli import mirror
 from envgym_environments.code_repair.reach import reach_by_operator
@@ -175,7 +176,10 @@ def certify_tasks(
 
     async def work() -> dict[str, str]:
         async with make_backend(backend) as place:
-            return await recheck(evenly(tasks, most), place, runs=runs)
+            chosen = evenly(tasks, most)
+            repairs = [task for task in chosen if not task.metadata.get("kind")]
+            others = [task for task in chosen if task.metadata.get("kind")]
+            return await recheck(repairs, place, runs=runs) | await recheck_kinds(others, place, runs=runs)
 
     wrong = asyncio.run(work())
     count = len(evenly(tasks, most))
@@ -199,7 +203,7 @@ def stats(
     place = file or default_path()
     tasks = _load(place)
     yields = load_yields(place)
-    reach = reach_by_operator(tasks) if fixes else None
+    reach = reach_by_operator(task for task in tasks if not task.metadata.get("kind")) if fixes else None
     counts = Counter((task.split, str(task.metadata.get("package", ""))) for task in tasks)
     rows: list[_Row] = [
         {"split": split, "package": name, "tasks": count} for (split, name), count in counts.items()

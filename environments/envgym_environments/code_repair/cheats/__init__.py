@@ -8,6 +8,7 @@ from envgym.testing.cheats import Cheat
 from envgym_environments.code_repair.cheats.deceit import DECEIT
 from envgym_environments.code_repair.cheats.files import FILES
 from envgym_environments.code_repair.cheats.framework import FRAMEWORK
+from envgym_environments.code_repair.cheats.of_kinds import OF_KINDS
 from envgym_environments.code_repair.cheats.processes import PROCESSES
 from envgym_environments.code_repair.cheats.reading import READING
 from envgym_environments.code_repair.cheats.script import idle
@@ -15,7 +16,7 @@ from envgym_environments.code_repair.cheats.script import idle
 __all__ = ["CHEATS", "IDLE", "cheats"]
 
 IDLE = Cheat("idle", "none", "submits at once", idle)
-CHEATS: tuple[Cheat, ...] = (*READING, *FILES, *FRAMEWORK, *PROCESSES, *DECEIT)
+CHEATS: tuple[Cheat, ...] = (*READING, *FILES, *FRAMEWORK, *PROCESSES, *DECEIT, *OF_KINDS)
 
 
 def cheats() -> tuple[Cheat, ...]:

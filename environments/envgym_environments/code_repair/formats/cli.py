@@ -105,5 +105,12 @@ def export_command(
 
 def _records(source: Path) -> Iterable[RepairRecord]:
     if is_task_file(source):
-        return [RepairRecord.from_task(task) for task in load_tasks(source)]
+        tasks = load_tasks(source)
+        for task in tasks:
+            if (kind := task.metadata.get("kind")) not in (None, "class"):
+                raise ValueError(
+                    f"task {task.id!r} is of the kind {kind!r}, which is not decided by failing tests alone, so no "
+                    "other tool's format can say it: export repairs and classes only"
+                )
+        return [RepairRecord.from_task(task) for task in tasks]
     return import_records(source).records

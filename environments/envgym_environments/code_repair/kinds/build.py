@@ -8,7 +8,7 @@ import asyncio
 import platform
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from envgym_environments.code_repair.kinds.registry import kind_named
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.sources import Package, layout_of, source_tree
 
-__all__ = ["certify_task", "make_kind_tasks"]
+__all__ = ["certify_task", "make_kind_tasks", "recheck_kinds"]
 
 
 async def make_kind_tasks(
@@ -110,3 +110,18 @@ async def certify_task(
         digest="",
     )
     return with_certificate(task, certificate)
+
+
+async def recheck_kinds(tasks: Iterable[Task], backend: SandboxBackend, *, runs: int = 1) -> dict[str, str]:
+    """Task id -> what went wrong when its answer and its untouched state were graded again, so many times each."""
+    said = {
+        Verdict.NOT_RESTORED: "the answer does not get the full reward",
+        Verdict.SURVIVED: "the untouched state gets a reward",
+        Verdict.CRASHES: "it cannot be graded",
+    }
+    wrong: dict[str, str] = {}
+    for task in tasks:
+        found = await certify_task(task, backend, runs=runs)
+        if isinstance(found, Verdict):
+            wrong[task.id] = said[found]
+    return wrong

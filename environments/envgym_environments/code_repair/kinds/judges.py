@@ -7,6 +7,8 @@ gives channels, and whether they repeat. It runs inside the grader and never see
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
+from envgym_environments.code_repair.kinds.debugging import judge_debugging
+from envgym_environments.code_repair.kinds.refactoring import judge_refactoring
 from envgym_environments.code_repair.kinds.test_writing import judge_tests
 from envgym_environments.code_repair.trials import Trials
 
@@ -26,4 +28,4 @@ class Judge(Protocol):
         ...
 
 
-JUDGES: dict[str, Judge] = {"tests": judge_tests}
+JUDGES: dict[str, Judge] = {"tests": judge_tests, "refactor": judge_refactoring, "debug": judge_debugging}

@@ -6,7 +6,7 @@ file's tests that keep it. Pure.
 """
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 __all__ = ["METRICS", "forbidden", "static_quality", "test_functions"]
 

@@ -214,8 +214,8 @@ def _prompt(node: ast.FunctionDef, place: Place, seen: Seen, layout: Layout) -> 
             "",
             "They have to pass on the code as it is, and to fail where it is changed: faults are put into the "
             f"function ({len(seen['mutants'])} of them), and exceptions into its branches. Then they are looked "
-            "at: each test has an assertion, calls the function, has no branches, no prints, no assertion twice, and a "
-            "name that says what it is about.",
+            "at: each test has an assertion, calls the function, has no branches, prints nothing, asserts nothing "
+            "twice, and has a name that says what it is about.",
         ]
     lines += [
         "",

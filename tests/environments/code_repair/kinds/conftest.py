@@ -10,6 +10,7 @@ from envgym_environments.code_repair.factory import Plan, Yield
 from envgym_environments.code_repair.index import rebuild, write_index
 from envgym_environments.code_repair.kinds.build import make_kind_tasks
 from envgym_environments.code_repair.kinds.expert import gold_agent
+from envgym_environments.code_repair.record import RepairRecord
 from envgym_environments.code_repair.sources import Package
 from envgym_environments.code_repair.taskset import load_tasks, write_tasks
 
@@ -160,7 +161,7 @@ FILES = {
     "shelf-1.0/shelf/label.py": "from shelf import text\n\n\ndef label(name):\n    return text.shorten(name, 5)\n",
     "shelf-1.0/tests/test_shelf.py": SHELF_TESTS,
     "shelf-1.0/tests/test_label.py": LABEL_TESTS,
-    "shelf-1.0/PKG-INFO": "Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n",
+    "shelf-1.0/PKG-INFO": "Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\nLicense: MIT\n",
 }
 
 
@@ -173,7 +174,9 @@ def shelf(tmp_path: Path, write_sdist: Callable[[Path, dict[str, str]], str]) ->
     kept.parent.mkdir(parents=True)
     place.rename(kept)
     assert hashlib.sha256(kept.read_bytes()).hexdigest() == digest
-    return Package(name="shelf", version="1.0", sha256=digest, package="shelf", tests=("tests/test_*.py",))
+    return Package(
+        name="shelf", version="1.0", sha256=digest, package="shelf", tests=("tests/test_*.py",), licence="MIT"
+    )
 
 
 @pytest.fixture
@@ -210,6 +213,8 @@ def keeps_the_contract(shelf: Package, shelf_cache: Path, tmp_path: Path) -> Cal
         assert made == list(tasks)
         assert write_tasks(made, again, cache=shelf_cache) == digest
         for task in tasks:
+            record = RepairRecord.from_task(task)
+            assert RepairRecord.from_task(record.to_task()) == record
             assert task.metadata["difficulty"]
             assert "certificate" in task.metadata
         await check_task(

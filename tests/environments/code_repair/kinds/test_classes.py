@@ -83,6 +83,7 @@ def test_a_class_of_a_package_becomes_a_certified_task_that_the_expert_solves(
 
 
 @pytest.mark.namespaces
+@pytest.mark.slow
 def test_half_a_class_is_worth_its_share_of_the_tests_and_no_reward(made_of_shelf, in_backend) -> None:
     async def body(backend) -> None:
         tasks, _ = await made_of_shelf(backend, "class", 5)

@@ -1,0 +1,100 @@
+"""Every cheat against every kind of task: none may gain more than doing nothing does.
+
+    python benchmarks/cheat_matrix.py --per-kind 3 --package inflection --package rfc3986 --json result.json
+
+Tasks are built afresh from real packages, one mistake a task for the kind "repair". A row is a kind: how many
+attempts gained anything, beside how many were made. `--cheats N` takes every n-th so that about N are left.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from _harness import Row, finish, options
+from envgym_environments.code_repair.cheats import CHEATS, IDLE
+from envgym_environments.code_repair.env import CodeRepair
+from envgym_environments.code_repair.factory import Plan, Yield, make_tasks
+from envgym_environments.code_repair.kinds.build import make_kind_tasks
+from envgym_environments.code_repair.kinds.registry import KINDS
+from envgym_environments.code_repair.memo import Memo
+from envgym_environments.code_repair.sources import packages
+
+from envgym.registry import make_backend
+from envgym.sandbox import SandboxBackend
+from envgym.task import Task, evenly
+from envgym.testing.cheats import Attempt, Cheat, audit
+
+
+def more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--package", action="append", default=None, help="real packages; repeatable")
+    parser.add_argument("--kind", action="append", default=None, choices=["repair", *KINDS], help="repeatable")
+    parser.add_argument("--per-kind", type=int, default=2, help="tasks of each kind")
+    parser.add_argument("--cheats", type=int, default=None, help="about so many of them, evenly chosen")
+
+
+async def tasks_of(kind: str, names: Sequence[str], count: int, backend: SandboxBackend) -> list[Task]:
+    """So many tasks of a kind from the first packages that give some."""
+    found: list[Task] = []
+    for package in [one for name in names for one in packages() if one.name == name]:
+        plan = Plan(per_package=count - len(found), kind="" if kind == "repair" else kind)
+        make = make_tasks if kind == "repair" else make_kind_tasks
+        async with aclosing(make(package, backend, plan, counts=Yield())) as made:
+            found += [task async for task in made]
+        if len(found) >= count:
+            break
+    return found
+
+
+async def matrix(
+    kinds: Sequence[str], names: Sequence[str], count: int, cheats: Sequence[Cheat]
+) -> dict[str, list[Attempt]]:
+    """Kind -> its attempts; those that do the same as doing nothing are not played."""
+    found: dict[str, list[Attempt]] = {}
+    async with make_backend("namespace") as backend:
+        for kind in kinds:
+            found[kind] = []
+            for task in await tasks_of(kind, names, count, backend):
+                idle, memo = [*IDLE.script(task)], Memo()
+                played = [cheat for cheat in cheats if [*cheat.script(task)] != idle]
+
+                def make(one: Task, memo: Memo = memo) -> CodeRepair:
+                    return CodeRepair(one, backend, memo=memo)
+
+                found[kind] += await audit([task], make, played, idle=IDLE.script)
+    return found
+
+
+def main() -> None:
+    given = options(__doc__ or "", more=more)
+    names = given.package or ["inflection", "rfc3986", "itsdangerous"]
+    kinds, count, cheats = given.kind or ["repair", *KINDS], given.per_kind, list(CHEATS)
+    if given.quick:
+        names, kinds, count = ["inflection"], ["tests"], 1
+        cheats = [
+            cheat for cheat in CHEATS if cheat.name in ("tests-always-fail", "tests-by-chance", "reports-passed")
+        ]
+    elif given.cheats:
+        cheats = list(evenly(CHEATS, given.cheats))
+    found = asyncio.run(matrix(kinds, names, count, cheats))
+    for kind, attempts in found.items():
+        for attempt in attempts:
+            if attempt.gains:
+                print(f"{kind}: {attempt.cheat} gains on {attempt.task}: {attempt.evidence}")
+    rows = [
+        Row(
+            f"{kind}: attempts that gained",
+            ours=float(sum(one.gains for one in attempts)),
+            reference=float(len(attempts)),
+            reference_name="attempts",
+            unit="number",
+            bar=0,
+            absolute=True,
+        )
+        for kind, attempts in found.items()
+    ]
+    finish("cheat_matrix", rows, given, packages=list(names), tasks_of_each=count, cheats=len(cheats))
+
+
+if __name__ == "__main__":
+    main()
