@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from envgym.task import Task, evenly
 from envgym_environments.code_repair.baseline import Baseline, package_world
 from envgym_environments.code_repair.certify import certified
+from envgym_environments.code_repair.filtering.licences import sources_of_tree
 from envgym_environments.code_repair.issue import issue_of
 from envgym_environments.code_repair.operators import Mutation, apply_all
 from envgym_environments.code_repair.patch import make_patch
@@ -24,7 +25,7 @@ from envgym_environments.code_repair.sources import Package
 if TYPE_CHECKING:
     from envgym_environments.code_repair.judge import Bug, Plan
 
-__all__ = ["Part", "assemble", "make_task", "restore", "restored"]
+__all__ = ["Part", "assemble", "make_task", "overlay", "restore", "restored"]
 
 
 class Part(NamedTuple):
@@ -39,7 +40,7 @@ _MOST_GUARDS = 300
 _ENOUGH_GUARDS = 60
 
 
-def _overlay(path: str, text: str) -> dict[str, str]:
+def overlay(path: str, text: str) -> dict[str, str]:
     """The broken module, and an empty file over its byte code, which still holds the unbroken body."""
     place = PurePosixPath(WORKDIR) / path
     cached = place.parent / "__pycache__" / f"{place.stem}.{sys.implementation.cache_tag}.pyc"
@@ -127,6 +128,8 @@ def make_task(baseline: Baseline, tree: Path, bug: "Bug", plan: "Plan") -> Task:
         "tests": len(baseline.tests),
         "suite_s": round(baseline.suite_s, 3),
     }
+    if plan.rewrite is not None:
+        facts["written_by"] = plan.rewrite.writer.told
     task = assemble(baseline.package, baseline.layout, tree, parts, facts)
     return certified(task, baseline, bug) if plan.certify else task
 
@@ -144,9 +147,9 @@ def assemble(
         path: apply_all(text, [part.mutation for part in parts if part.path == path])
         for path, text in originals.items()
     }
-    overlay: dict[str, str] = {}
+    laid: dict[str, str] = {}
     for path, text in broken.items():
-        overlay |= _overlay(path, text)
+        laid |= overlay(path, text)
     names = [part.mutation.operator for part in parts]
     operator = names[0] if len(names) == 1 else f"{len(names)}-bugs"
     metadata: dict[str, JsonValue] = {
@@ -154,6 +157,12 @@ def assemble(
         "version": package.version,
         "sha256": package.sha256,
         "licence": package.licence,
+        "sources": sources_of_tree(
+            tree,
+            origin=f"{package.origin} {package.name}=={package.version}",
+            sha256=package.sha256,
+            licence=package.licence,
+        ),
         "layout": layout.model_dump(mode="json"),
         "module": parts[0].path,
         "function": parts[0].mutation.function,
@@ -169,7 +178,7 @@ def assemble(
     return Task(
         id=f"code-repair/{package.slug}/{operator}-{name_of(parts)}",
         prompt=issue_of(metadata),
-        world=package_world(tree, overlay),
+        world=package_world(tree, laid),
         split=package.split,
         metadata=metadata,
     )

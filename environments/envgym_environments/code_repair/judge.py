@@ -19,6 +19,7 @@ from envgym_environments.code_repair.baseline import Baseline
 from envgym_environments.code_repair.conditions import PER_TASK, disagreeing, run_under
 from envgym_environments.code_repair.operators import Mutation, apply_all
 from envgym_environments.code_repair.patch import apply_patch, make_patch, parse_patch
+from envgym_environments.code_repair.rewrite.candidates import Rewrite
 from envgym_environments.code_repair.runner import TestReport, run_tests
 
 __all__ = ["Bug", "Candidate", "Distance", "Issue", "Operators", "Plan", "Verdict", "validate"]
@@ -56,6 +57,7 @@ class Plan:
     bugs: mistakes in one task. distance: where those of one task lie: in one function, in several functions of one
     file, or in several files. issue: how much the prompt says (`issue.issue_of`).
     operators: "all", or "small" for those whose bugs the compact tools can mostly undo.
+    rewrite: a writer's functions are tried in the place of operators' mistakes.
     certify: also run the package and every task under the conditions of `conditions`, and store what was seen.
     """
 
@@ -73,6 +75,7 @@ class Plan:
     issue: Issue = "full"
     certify: bool = False
     operators: Operators = "all"
+    rewrite: Rewrite | None = None
 
     def __post_init__(self) -> None:
         if self.repetitions < 2:
