@@ -121,17 +121,25 @@ def build(  # noqa: PLR0913  # one parameter per option
         _check_plain(plan)
     chosen += [one for one in recipe if one.name in wanted]
 
-    async def work() -> Built:
-        async with make_backend(backend) as place:
-            chosen.extend(
-                [await usable(one, place, tell=lambda line: typer.echo(line, err=True)) for one in sources]
-            )
-            total = per_package * len(chosen)
-            with Bar(Console(stderr=True), "tasks", total) as bar:
-                return await build_tasks(chosen, place, plan=plan, path=file, progress=bar.say, on_task=bar.update)
-
     with _naming(file or default_path()):
-        built = asyncio.run(work())
+        built = asyncio.run(_built(chosen, sources, plan, backend, file))
+    _tell(built, as_json)
+    if built.failed:
+        raise typer.Exit(1)
+
+
+async def _built(
+    chosen: Sequence[Package | Project], sources: Sequence[Source], plan: Plan, backend: str, file: Path | None
+) -> Built:
+    """What is chosen, and the sources as packages, built in a backend of this name."""
+    async with make_backend(backend) as place:
+        given = [await usable(one, place, tell=lambda line: typer.echo(line, err=True)) for one in sources]
+        every = [*chosen, *given]
+        with Bar(Console(stderr=True), "tasks", plan.per_package * len(every)) as bar:
+            return await build_tasks(every, place, plan=plan, path=file, progress=bar.say, on_task=bar.update)
+
+
+def _tell(built: Built, as_json: bool) -> None:
     if as_json:
         rows = {"operators": yield_by_operator(built.yields), "packages": yield_by_package(built.yields)}
         counts = {"file": str(built.path), "tasks": len(built.tasks), "failed": built.failed}
@@ -139,8 +147,6 @@ def build(  # noqa: PLR0913  # one parameter per option
     else:
         _show_yields(built.yields)
         typer.echo(f"{len(built.tasks)} tasks in {built.path}")
-    if built.failed:
-        raise typer.Exit(1)
 
 
 def _check_plain(plan: Plan) -> None:
