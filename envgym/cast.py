@@ -1,7 +1,10 @@
 """Several actors in one episode (`Step.next_actor`): each an agent of its own, forked from one that has not acted.
 
-A job makes one agent. Where the world asks for that one's actor first, nobody else plays. Where it asks for another,
-every actor gets a fork of it with a seed of its own: the same weights, no shared history. An episode's turns are one
+A job makes one agent. Where the world asks for that one's actor first, nobody else plays. Where it asks for
+another
+another,
+every actor gets a fork of it with a seed of its own: the same weights, no shared history. An episode's turns are
+one
 list, and a context is append-only within a segment, so whoever speaks again after somebody else opens a new segment
 that holds all of his context: what was sampled stays sampled, and the others' words are in it only as far as the
 world told them.

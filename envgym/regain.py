@@ -41,8 +41,8 @@ class Recounting(Protocol):
 
 
 async def regain(
-    env: Env, agent: Agent | Mapping[str, Agent], found: Unfinished, limits: Limits, *, start: Snapshot | None = None,
-    record: object = None,
+    env: Env, agent: Agent | Mapping[str, Agent], found: Unfinished, limits: Limits, *, start: Snapshot | None =
+    None, record: object = None,
 ) -> Step:  # fmt: skip
     """Bring both to the end of what was recorded; the step that the world last gave. start: where it began.
 

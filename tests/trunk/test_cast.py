@@ -1,4 +1,4 @@
-"""Several actors in one episode: each has an agent and a context of its own, and tokens stay as they were sampled."""
+"""Several actors in one episode: each has an agent, a context of its own, and tokens stay as they were sampled."""
 
 import asyncio
 
@@ -52,7 +52,7 @@ class Talk:
 
 
 class Speaker:
-    """Samples two tokens a turn from its seed, in a context that holds what it was shown. `every` turns it forgets."""
+    """Samples two tokens a turn from its seed, in a context of what it was shown. `every`: then it forgets."""
 
     closed = 0
 

@@ -18,14 +18,27 @@ from envgym.progress import Bar
 from envgym.registry import make_backend
 from envgym.task import Task, TaskSet, evenly
 from envgym_environments.code_repair.factory import Plan, Verdict, Yield
+from envgym_environments.code_repair.filtering.cli import filter_command, licences
 from envgym_environments.code_repair.formats.cli import export_command, formats_command, import_command
 from envgym_environments.code_repair.index import rebuild, write_index
 from envgym_environments.code_repair.judge import Distance, Issue, Operators
 from envgym_environments.code_repair.kinds.build import recheck_kinds
 from envgym_environments.code_repair.kinds.registry import KINDS
+from envgym_environments.code_repair.local import Source, usable
 from envgym_environments.code_repair.mirrors.cli import mirror
 from envgym_environments.code_repair.reach import reach_by_operator
 from envgym_environments.code_repair.recheck import recheck
+from envgym_environments.code_repair.rewrite.candidates import REWRITES, Rewrite
+from envgym_environments.code_repair.rewrite.cli import (
+    Endpoint,
+    KeyEnv,
+    Model,
+    WriterName,
+    WriterOption,
+    issues,
+    writer_of,
+)
+from envgym_environments.code_repair.self_play.cli import harvest_command, repositories
 from envgym_environments.code_repair.sources import Package, packages
 from envgym_environments.code_repair.suites.projects import Project, projects
 from envgym_environments.code_repair.suites.suite import LANGUAGES
@@ -47,6 +60,11 @@ tasks_command.command("import")(import_command)
 tasks_command.command("export")(export_command)
 tasks_command.command("formats")(formats_command)
 tasks_command.command()(mirror)
+tasks_command.command("issues")(issues)
+tasks_command.command("filter")(filter_command)
+tasks_command.command("licences")(licences)
+tasks_command.command("repositories")(repositories)
+tasks_command.command("harvest")(harvest_command)
 
 _Row = dict[str, int | str]
 _UNBOUNDED = 400  # columns where no terminal bounds them
@@ -69,16 +87,31 @@ def build(  # noqa: PLR0913  # one parameter per option
     kind: Annotated[str, typer.Option(help="What is asked; without it, repairs. See docs/code-repair.md.")] = "",
     operators: Annotated[Operators, typer.Option(help="small: bugs that the compact tools can undo.")] = "all",
     certify: Annotated[bool, typer.Option("--certify", help="Also run under other conditions.")] = False,
+    source: Annotated[
+        list[Path] | None, typer.Option(help="A tree, git repository or archive; repeatable.")
+    ] = None,
+    recipe_file: Annotated[Path | None, typer.Option("--recipe", help="Another projects.toml.")] = None,
+    rewrite: Annotated[list[str] | None, typer.Option(help=f"A model writes: {', '.join(REWRITES)}.")] = None,
+    endpoint: Endpoint = None,
+    model: Model = "",
+    key_env: KeyEnv = "",
+    writer: WriterName = None,
+    writer_option: WriterOption = None,
     backend: Annotated[str, typer.Option(help="Where bugs are tried.")] = "auto",
     file: _File = None,
     as_json: _Json = False,
 ) -> None:
     """Fetch sources by hash, break them, keep what the tests prove, and write the task file."""
-    chosen: list[Package | Project] = [*_chosen_projects(language or [], project or [])]
-    recipe = packages()
-    wanted = package or ([] if chosen else [one.name for one in recipe])
+    chosen: list[Package | Project] = [*_chosen_projects(language or [], project or [], recipe_file)]
+    recipe, sources = packages(), [Source(path) for path in source or ()]
+    wanted = package or ([] if chosen or sources else [one.name for one in recipe])
+    asked = None
+    if rewrite:
+        asked = Rewrite(writer_of(endpoint, model, key_env, writer, writer_option), tuple(rewrite))
     _check_known("--package", wanted, [one.name for one in recipe], "packages.toml")
     _check_known("--kind", [kind] if kind else [], list(KINDS), "the kinds")
+    if kind and rewrite:
+        raise typer.BadParameter("a model rewrites repairs only", param_hint="--kind with --rewrite")
     plan = Plan(
         per_package=per_package,
         repetitions=repetitions,
@@ -89,19 +122,31 @@ def build(  # noqa: PLR0913  # one parameter per option
         certify=certify,
         operators=operators,
         kind=kind,
+        rewrite=asked,
     )
     if chosen:
         _check_plain(plan)
     chosen += [one for one in recipe if one.name in wanted]
 
-    async def work() -> Built:
-        total = per_package * len(chosen)
-        async with make_backend(backend) as place:
-            with Bar(Console(stderr=True), "tasks", total) as bar:
-                return await build_tasks(chosen, place, plan=plan, path=file, progress=bar.say, on_task=bar.update)
-
     with _naming(file or default_path(kind=kind)):
-        built = asyncio.run(work())
+        built = asyncio.run(_built(chosen, sources, plan, backend, file))
+    _tell(built, as_json)
+    if built.failed:
+        raise typer.Exit(1)
+
+
+async def _built(
+    chosen: Sequence[Package | Project], sources: Sequence[Source], plan: Plan, backend: str, file: Path | None
+) -> Built:
+    """What is chosen, and the sources as packages, built in a backend of this name."""
+    async with make_backend(backend) as place:
+        given = [await usable(one, place, tell=lambda line: typer.echo(line, err=True)) for one in sources]
+        every = [*chosen, *given]
+        with Bar(Console(stderr=True), "tasks", plan.per_package * len(every)) as bar:
+            return await build_tasks(every, place, plan=plan, path=file, progress=bar.say, on_task=bar.update)
+
+
+def _tell(built: Built, as_json: bool) -> None:
     if as_json:
         rows = {"operators": yield_by_operator(built.yields), "packages": yield_by_package(built.yields)}
         counts = {"file": str(built.path), "tasks": len(built.tasks), "failed": built.failed}
@@ -109,14 +154,12 @@ def build(  # noqa: PLR0913  # one parameter per option
     else:
         _show_yields(built.yields)
         typer.echo(f"{len(built.tasks)} tasks in {built.path}")
-    if built.failed:
-        raise typer.Exit(1)
 
 
 def _check_plain(plan: Plan) -> None:
     """Projects of other languages have one mistake a task, described in full, and no certificate yet."""
     plain = Plan()
-    for name in ("bugs", "distance", "issue", "operators", "certify", "kind"):
+    for name in ("bugs", "distance", "issue", "operators", "certify", "kind", "rewrite"):
         if (given := getattr(plan, name)) != getattr(plain, name):
             raise typer.BadParameter(
                 f"is {given!r}; with --language and --project it can only be {getattr(plain, name)!r}",
@@ -124,9 +167,11 @@ def _check_plain(plan: Plan) -> None:
             )
 
 
-def _chosen_projects(languages: Sequence[str], names: Sequence[str]) -> list[Project]:
-    """The projects of these languages and of these names, in the recipe's order."""
-    recipe = projects()
+def _chosen_projects(languages: Sequence[str], names: Sequence[str], path: Path | None) -> list[Project]:
+    """The projects of these languages and of these names, in the recipe's order; all of another recipe."""
+    recipe = projects(path)
+    if path is not None and not languages and not names:
+        return list(recipe)
     _check_known("--language", languages, LANGUAGES, "the languages")
     _check_known("--project", names, [one.name for one in recipe], "projects.toml")
     return [one for one in recipe if one.language in languages or one.name in names]

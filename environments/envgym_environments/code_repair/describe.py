@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from envgym.task import Task, evenly
 from envgym_environments.code_repair.baseline import Baseline, package_world
 from envgym_environments.code_repair.certify import certified
+from envgym_environments.code_repair.filtering.licences import sources_of_tree
 from envgym_environments.code_repair.issue import issue_of
 from envgym_environments.code_repair.operators import Mutation, apply_all
 from envgym_environments.code_repair.patch import make_patch
@@ -127,6 +128,8 @@ def make_task(baseline: Baseline, tree: Path, bug: "Bug", plan: "Plan") -> Task:
         "tests": len(baseline.tests),
         "suite_s": round(baseline.suite_s, 3),
     }
+    if plan.rewrite is not None:
+        facts["written_by"] = plan.rewrite.writer.told
     task = assemble(baseline.package, baseline.layout, tree, parts, facts)
     return certified(task, baseline, bug) if plan.certify else task
 
@@ -154,6 +157,12 @@ def assemble(
         "version": package.version,
         "sha256": package.sha256,
         "licence": package.licence,
+        "sources": sources_of_tree(
+            tree,
+            origin=f"{package.origin} {package.name}=={package.version}",
+            sha256=package.sha256,
+            licence=package.licence,
+        ),
         "layout": layout.model_dump(mode="json"),
         "module": parts[0].path,
         "function": parts[0].mutation.function,

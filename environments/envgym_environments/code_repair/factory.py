@@ -23,6 +23,8 @@ from envgym_environments.code_repair.describe import make_task
 from envgym_environments.code_repair.judge import Bug, Candidate, Plan, Verdict, validate
 from envgym_environments.code_repair.operators import OPERATORS, SMALL, candidates
 from envgym_environments.code_repair.patch import counts as counts_as_source
+from envgym_environments.code_repair.rewrite.candidates import Rewrite, functions_of, written
+from envgym_environments.code_repair.rewrite.functions import Target
 from envgym_environments.code_repair.runner import Layout
 from envgym_environments.code_repair.sources import Package, layout_of, source_tree
 
@@ -126,10 +128,7 @@ async def make_tasks(
     async with await backend.create(package_world(tree)) as base:
         conditions = PER_PACKAGE if plan.certify else ()
         baseline = await measure(base, package, layout_of(package, tree), conditions=conditions)
-        found = await asyncio.to_thread(find_candidates, tree, baseline, plan, counts)
-        rng = np.random.default_rng([plan.seed, int(package.sha256[:12], 16)])
-        queue = _ordered(found, rng)
-        functions = len({_place(candidate) for candidate in found}) or 1
+        queue, functions = await _queue(tree, baseline, plan, counts)
         cap = plan.per_function or max(3, -(-2 * plan.per_package // functions))
         cap = cap * plan.bugs if plan.bugs > 1 else cap
         made: Counter[tuple[str, str]] = Counter()
@@ -148,6 +147,43 @@ async def make_tasks(
                         return
 
 
+async def _queue(
+    tree: Path, baseline: Baseline, plan: Plan, counts: Yield
+) -> tuple[AsyncGenerator[Candidate, None], int]:
+    """What is tried, in order, and in how many functions it lies."""
+    if plan.rewrite is not None:
+        sources = await asyncio.to_thread(_sources, tree, baseline.layout, list(baseline.covers))
+        found = functions_of(sources, baseline, plan.most_covering)
+        return _written(plan.rewrite, sources, found, baseline, plan, counts), len(found) or 1
+    listed = await asyncio.to_thread(find_candidates, tree, baseline, plan, counts)
+    rng = np.random.default_rng([plan.seed, int(baseline.package.sha256[:12], 16)])
+
+    async def in_order() -> AsyncGenerator[Candidate, None]:
+        for candidate in _ordered(listed, rng):
+            yield candidate
+
+    return in_order(), len({_place(candidate) for candidate in listed}) or 1
+
+
+async def _written(
+    rewrite: Rewrite,
+    sources: Sequence[tuple[str, str]],
+    found: Sequence[Target],
+    baseline: Baseline,
+    plan: Plan,
+    counts: Yield,
+) -> AsyncGenerator[Candidate, None]:
+    """A writer's functions as candidates; answers that are none are counted by reason."""
+    about = Task(id=f"code-repair/{baseline.package.slug}", prompt="")
+    async with aclosing(written(rewrite, sources, found, about=about, seed=plan.seed)) as answers:
+        async for one in answers:
+            if isinstance(one.made, str):
+                counts.verdicts.setdefault(one.kind, Counter())[one.made] += 1
+                continue
+            covering = baseline.covering(one.target.path, one.made.first_line, one.made.last_line)
+            yield Candidate(one.target.path, one.source, one.made, covering)
+
+
 async def _whole(base: Sandbox, baseline: Baseline, pool: Pool, bug: Bug, plan: Plan, counts: Yield) -> Bug | None:
     """The bug of a task: this one, or it and others that are valid together; None while there is none."""
     if plan.bugs == 1:
@@ -163,7 +199,7 @@ async def _whole(base: Sandbox, baseline: Baseline, pool: Pool, bug: Bug, plan: 
 async def _judged(
     base: Sandbox,
     baseline: Baseline,
-    queue: Sequence[Candidate],
+    queue: AsyncGenerator[Candidate, None],
     plan: Plan,
     made: Counter[tuple[str, str]],
     cap: int,
@@ -174,11 +210,10 @@ async def _judged(
     not depend on which sandbox was faster.
     """
     running: deque[tuple[Candidate, asyncio.Task[Bug]]] = deque()
-    waiting = iter(queue)
     try:
         while True:
             while len(running) < plan.in_flight:
-                candidate = next((one for one in waiting if made[_place(one)] < cap), None)
+                candidate = await _next(queue, made, cap)
                 if candidate is None:
                     break
                 work = validate(base, baseline, candidate, plan=plan, seed=plan.seed)
@@ -193,3 +228,14 @@ async def _judged(
         for _, left in running:
             left.cancel()
         await asyncio.gather(*(left for _, left in running), return_exceptions=True)
+        await queue.aclose()
+
+
+async def _next(
+    queue: AsyncGenerator[Candidate, None], made: Counter[tuple[str, str]], cap: int
+) -> Candidate | None:
+    """The next candidate whose function does not have its share yet."""
+    async for candidate in queue:
+        if made[_place(candidate)] < cap:
+            return candidate
+    return None

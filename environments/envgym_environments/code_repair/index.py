@@ -93,6 +93,10 @@ def write_index(tasks: Iterable[Task], path: Path, *, recipe: Sequence[Package] 
             raise ValueError(
                 f"task {task.id!r} is not of the factory, or of a package that the recipe does not have"
             )
+        if "written_by" in task.metadata or "issue_by" in task.metadata:
+            raise ValueError(
+                f"task {task.id!r} holds what a language model wrote, which no index can make again; keep its file"
+            )
         groups.setdefault(f"{package.sha256} {json.dumps(task.metadata['layout'])}", []).append(task)
     lines = [json.dumps({"format": _FORMAT, "count": len(listed)})]
     for group in groups.values():

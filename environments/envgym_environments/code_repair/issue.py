@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-__all__ = ["issue_of"]
+__all__ = ["hidden_names", "issue_of"]
 
 _SHOWN = 5
 _LINE = 200
@@ -20,7 +20,7 @@ _LINE = 200
 
 def issue_of(metadata: Mapping[str, Any]) -> str:
     """The prompt of a task from what its metadata says of the failures, at the level of ``metadata["issue"]``."""
-    hidden = _hidden(metadata)
+    hidden = hidden_names(metadata)
     failing = list(metadata["fail_to_pass"])
     errors = [_covered(str(metadata["errors"].get(test, "")), hidden)[:_LINE] for test in failing]
     match metadata["issue"]:
@@ -101,7 +101,7 @@ def _kind(error: str) -> str:
     return error.partition(":")[0].strip().rpartition(".")[2] or "an error"
 
 
-def _hidden(metadata: Mapping[str, Any]) -> list[str]:
+def hidden_names(metadata: Mapping[str, Any]) -> list[str]:
     """What would name a bug's place: functions and modules, longest first."""
     names: set[str] = set()
     gold, whole = metadata["gold"], PurePosixPath(str(metadata["layout"]["package"]))

@@ -19,6 +19,7 @@ from envgym_environments.code_repair.baseline import Baseline
 from envgym_environments.code_repair.conditions import PER_TASK, disagreeing, run_under
 from envgym_environments.code_repair.operators import Mutation, apply_all
 from envgym_environments.code_repair.patch import apply_patch, make_patch, parse_patch
+from envgym_environments.code_repair.rewrite.candidates import Rewrite
 from envgym_environments.code_repair.runner import TestReport, run_tests
 
 __all__ = ["Bug", "Candidate", "Distance", "Issue", "Operators", "Plan", "Verdict", "validate"]
@@ -57,6 +58,7 @@ class Plan:
     file, or in several files. issue: how much the prompt says (`issue.issue_of`).
     operators: "all", or "small" for those whose bugs the compact tools can mostly undo.
     kind: what is asked where it is no repair (see `kinds`).
+    rewrite: a writer's functions are tried in the place of operators' mistakes.
     certify: also run the package and every task under the conditions of `conditions`, and store what was seen.
     """
 
@@ -75,6 +77,7 @@ class Plan:
     certify: bool = False
     operators: Operators = "all"
     kind: str = ""
+    rewrite: Rewrite | None = None
 
     def __post_init__(self) -> None:
         if self.repetitions < 2:
@@ -83,6 +86,8 @@ class Plan:
             )
         if not 1 <= self.bugs <= 5:
             raise ValueError(f"Plan.bugs is {self.bugs}; a task has 1 to 5 mistakes")
+        if self.kind and self.rewrite is not None:
+            raise ValueError(f"Plan.kind is {self.kind!r} and Plan.rewrite is given; a model rewrites repairs only")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,17 @@ from envgym_environments.code_repair.precompile import precompile
 from envgym_environments.code_repair.recipe import read_recipe
 from envgym_environments.code_repair.runner import WORKDIR, Layout
 
-__all__ = ["Package", "cache_root", "fetch", "layout_of", "licence_of", "packages", "source_tree", "unpack"]
+__all__ = [
+    "Package",
+    "cache_root",
+    "fetch",
+    "layout_of",
+    "licence_of",
+    "packages",
+    "place_tree",
+    "source_tree",
+    "unpack",
+]
 
 _MAX_UNPACKED_BYTES = 200 << 20
 _TREE_FORMAT = 2
@@ -37,7 +47,8 @@ class Package(BaseModel):
     deselect: test file or test id -> why it does not run.
     split: "train" or "heldout"; every task of a package is in the package's split.
     licence: as the distribution's own metadata says it (`licence_of`), checked when it is unpacked; "" is not
-    checked.
+    checked. origin: "local" for a tree of this machine (see `local`), which nothing can fetch; its sha256 is of the
+    tree.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,6 +62,7 @@ class Package(BaseModel):
     deselect: dict[str, str] = Field(default_factory=dict)
     split: Literal["train", "heldout"] = "train"
     licence: str = ""
+    origin: Literal["pypi", "local"] = "pypi"
 
     @property
     def slug(self) -> str:
@@ -137,17 +149,41 @@ def source_tree(package: Package, *, cache: Path | None = None) -> Path:
     an old body.
     """
     root = cache or cache_root()
-    tree = root / "trees" / f"{package.slug}-{package.sha256[:16]}-{_stamp(package)}"
+    tree = _tree_place(package, root)
     if tree.is_dir():
         return tree
+    if package.origin == "local":
+        raise ValueError(
+            f"{package.slug} is a tree of a machine, and not in the cache of this one; give it by --source again"
+        )
     sdist = fetch(package, cache=root)
     tree.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tree.parent, prefix=".unpack-") as place:
         top = unpack(sdist, Path(place))
         _check_licence(package, top)
-        precompile(top, layout_of(package, top).tests, workdir=WORKDIR)
+        return place_tree(package, top, cache=root)
+
+
+def _tree_place(package: Package, root: Path) -> Path:
+    return root / "trees" / f"{package.slug}-{package.sha256[:16]}-{_stamp(package)}"
+
+
+def place_tree(package: Package, top: Path | None, *, cache: Path) -> Path:
+    """Compile a tree ahead and move it to where `source_tree` finds it; what is there already stays.
+
+    top: None to ask for what was placed before. Raises FileNotFoundError when that is not there.
+    """
+    tree = _tree_place(package, cache)
+    if tree.is_dir():
+        return tree
+    if top is None:
+        raise FileNotFoundError(f"{package.slug} has no tree in {cache}")
+    tree.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=tree.parent, prefix=".place-") as place:
+        moved = shutil.move(str(top), str(Path(place) / "tree"))  # renaming is whole only on one file system
+        precompile(Path(moved), layout_of(package, Path(moved)).tests, workdir=WORKDIR)
         try:
-            os.replace(top, tree)
+            os.replace(moved, tree)
         except OSError:
             if not tree.is_dir():  # somebody else may have finished first; theirs is the same
                 raise

@@ -14,8 +14,10 @@ from pydantic import JsonValue
 
 from envgym.task import Task, evenly
 from envgym_environments.code_repair.baseline import package_world
+from envgym_environments.code_repair.filtering.licences import sources_of_tree
 from envgym_environments.code_repair.mirrors.groups import Group, Survey
 from envgym_environments.code_repair.mirrors.hunks import Hunk, apply_hunks
+from envgym_environments.code_repair.mirrors.releases import stated_licence
 from envgym_environments.code_repair.mirrors.trees import Pair
 from envgym_environments.code_repair.patch import make_patch
 from envgym_environments.code_repair.runner import Layout
@@ -109,6 +111,12 @@ def mirror_task(pair: Pair, stage: Stage, group: Group, found: Survey, notes: Se
         "package": pair.package.name,
         "version": pair.old_name,
         "sha256": pair.package.sha256,
+        "sources": sources_of_tree(
+            stage.tree,
+            origin=f"{pair.kind} {pair.slug}",
+            sha256=pair.package.sha256,
+            licence=pair.package.licence or stated_licence(pair.old),
+        ),
         "layout": layout.model_dump(mode="json"),
         "module": group.gold[0].path,
         "line": group.gold[0].first + 1,

@@ -20,6 +20,7 @@ from envgym.errors import EnvironmentFailure, SandboxDied
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task, evenly
 from envgym_environments.code_repair.factory import Plan, Verdict, Yield
+from envgym_environments.code_repair.filtering.licences import sources_of_tree
 from envgym_environments.code_repair.operators import Mutation, apply, candidates
 from envgym_environments.code_repair.patch import apply_patch, make_patch, parse_patch
 from envgym_environments.code_repair.runner import Outcome, TestReport
@@ -298,6 +299,12 @@ def make_suite_task(baseline: SuiteBaseline, tree: Path, bug: SuiteBug, *, cache
         "sha256": project.sha256,
         "origin": project.origin,
         "licence": project.licence,
+        "sources": sources_of_tree(
+            tree,
+            origin=f"{project.origin} {project.source}=={project.version}",
+            sha256=project.sha256,
+            licence=project.licence,
+        ),
         "language": project.language,
         "suite": baseline.suite.model_dump(mode="json"),
         "module": path,
