@@ -12,12 +12,13 @@ from envgym.env import Grade
 from envgym.errors import EnvgymError, GraderFailure
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task
+from envgym_environments.code_repair.disguise import Disguise, make_disguise
 from envgym_environments.code_repair.hidden import Hidden, judge_imported
 from envgym_environments.code_repair.kinds.judges import JUDGES
 from envgym_environments.code_repair.memo import Memo, Unwritten, digest_of
 from envgym_environments.code_repair.patch import Malformed, sort_patch
 from envgym_environments.code_repair.quality import patch_lines, patch_similarity, problems
-from envgym_environments.code_repair.runner import Layout, TestReport, run_graded, run_twins
+from envgym_environments.code_repair.runner import Graded, Layout, TestReport, run_graded, run_twins
 from envgym_environments.code_repair.suites.suite import Suite
 from envgym_environments.code_repair.suites.verdict import judge_by_suite
 from envgym_environments.code_repair.trials import Facts, Trials
@@ -38,7 +39,7 @@ class CodeRepairGrader:
     """
 
     name = "code-repair"
-    version = "2"
+    version = "3"
 
     def __init__(self, backend: SandboxBackend, *, memo: Memo | None = None) -> None:
         self._backend = backend
@@ -80,20 +81,17 @@ class CodeRepairGrader:
     async def _verdict(self, trials: Trials, changed: Mapping[str, str | None]) -> tuple[dict[str, float], bool]:
         """The channels, and whether they repeat. The failing tests first; the whole suite only when they pass.
 
-        Whatever passed is believed only after twins of these tests, in a sandbox of their own, failed.
+        Whatever passed without a disguise is believed only after twins of it, in a sandbox of their own, failed.
         """
         facts, wanted = trials.facts, trials.facts.fail_to_pass
-        assert isinstance(facts.layout, Layout)
-        async with self._changed(trials, changed) as sandbox:
-            found = await run_graded(
-                sandbox,
-                facts.layout,
-                wanted,
-                run_s=facts.run_s,
-                whole_s=10.0 + 4.0 * facts.run_s,
-                test_timeout_s=facts.test_s,
-            )
-        passed = [test for test in wanted if found.first.outcomes.get(test) == "passed"]
+        found, disguise = await self._run(trials, changed, frozenset())
+        failed = {test.partition("[")[0] for test in wanted if found.first.outcomes.get(test) != "passed"}
+        if not found.void and failed & disguise.words.keys():
+            unfit = await self._unfit(trials)
+            if unfit & failed:
+                found, disguise = await self._run(trials, changed, unfit)
+        bare = [test for test in wanted if test.partition("[")[0] not in disguise.words]
+        passed = [test for test in bare if found.first.outcomes.get(test) == "passed"]
         if found.void or (passed and await self._twins(trials, changed, passed)):
             return _channels(voided=1.0), True
         first, whole = found.first, found.whole
@@ -106,6 +104,43 @@ class CodeRepairGrader:
             reward=resolved, resolved=resolved, success=resolved, f2p=again, p2p=kept, **_ended(whole)
         )
         return channels, first.repeats and whole.repeats
+
+    async def _run(
+        self, trials: Trials, changed: Mapping[str, str | None], bare: frozenset[str]
+    ) -> tuple[Graded, Disguise]:
+        """One graded run in a fresh sandbox, in which the functions in `bare` have no disguise."""
+        facts = trials.facts
+        assert isinstance(facts.layout, Layout)
+        disguise = await _disguise(trials, bare)
+        async with self._changed(trials, changed) as sandbox:
+            found = await run_graded(
+                sandbox,
+                facts.layout,
+                facts.fail_to_pass,
+                disguise,
+                run_s=facts.run_s,
+                whole_s=10.0 + 4.0 * facts.run_s,
+                test_timeout_s=facts.test_s,
+            )
+        return found, disguise
+
+    async def _unfit(self, trials: Trials) -> frozenset[str]:
+        """Functions of tests that fail in a disguise even with the task's answer; none without an answer.
+
+        Found once for a task, when a disguised test failed. They may read their own source, or count frames.
+        """
+
+        async def run() -> Any:
+            found, disguise = await self._run(trials, await _answer(trials), frozenset())
+            outcomes = found.first.outcomes
+            failed = {test.partition("[")[0] for test, outcome in outcomes.items() if outcome != "passed"}
+            unfit = sorted(failed & disguise.words.keys())
+            return unfit if found.first.repeats else Unwritten(unfit)
+
+        if not _gold(trials.task):
+            return frozenset()
+        key = digest_of("unfit", self.version, trials.facts.key, _gold(trials.task))
+        return frozenset(await self._memo.get(key, run))
 
     async def _suites_verdict(
         self, trials: Trials, changed: Mapping[str, str | None]
@@ -154,6 +189,22 @@ def _gold(task: Task) -> str:
     return patch if isinstance(patch, str) else ""
 
 
+async def _disguise(trials: Trials, bare: frozenset[str]) -> Disguise:
+    wanted = [test for test in trials.facts.fail_to_pass if test.partition("[")[0] not in bare]
+    texts = {path: await trials.source(path) for path in {name.partition("::")[0] for name in wanted}}
+    return make_disguise(wanted, texts.get, beside=bare)
+
+
+async def _answer(trials: Trials) -> Mapping[str, str | None]:
+    """The task's own repair: path -> text. Raises GraderFailure where it does not apply."""
+    patch = _gold(trials.task)
+    texts = {path: await trials.source(path) for path in _paths(patch)}
+    try:
+        return sort_patch(patch, trials.facts.layout, texts.get, writes=trials.facts.writes)[0]
+    except Malformed as error:
+        raise GraderFailure(f"the answer of task {trials.task.id!r} does not apply to it: {error}") from error
+
+
 async def _quality(
     trials: Trials, base: Mapping[str, str | None], changed: Mapping[str, str | None]
 ) -> dict[str, float]:
@@ -164,13 +215,13 @@ async def _quality(
         "lint": float(sum(problems(changed[path]) - problems(base.get(path)) for path in python)),
     }
     if patch := _gold(trials.task):
-        texts = {path: await trials.source(path) for path in _paths(patch)}
         try:
-            gold, _ = sort_patch(patch, trials.facts.layout, texts.get, writes=trials.facts.writes)
-        except Malformed as error:
+            gold = await _answer(trials)
+        except GraderFailure:
             if isinstance(trials.facts.layout, Suite):
                 return found  # another tool's patch may do what ours cannot: rename, change bits
-            raise GraderFailure(f"the answer of task {trials.task.id!r} does not apply to it: {error}") from error
+            raise
+        texts = {path: await trials.source(path) for path in _paths(patch)}
         found["patch_similarity"] = patch_similarity({**texts, **base}, changed, gold)
     return found
 

@@ -388,6 +388,8 @@ def main(request: dict[str, Any], sock: socket.socket) -> NoReturn:
     """Run the tests, say what happens, leave without running anyone's exit hooks."""
     _prepare(request)
     pristine: Pristine = request["pristine"]
+    for name, text in request["texts"].items():
+        pristine.replace(os.path.join(request["root"], name), text)
     pristine.install()
     files = request["files"]
     if request["selection"] is not None:

@@ -12,6 +12,7 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -59,6 +60,7 @@ class Memo:
         self._entries = entries
         self._values: OrderedDict[str, Any] = OrderedDict()
         self._running: dict[str, asyncio.Event] = {}
+        self._within = ContextVar("within", default=False)
         self._slots = asyncio.Semaphore(at_once or os.cpu_count() or 1)
         if path is not None:
             self._load(path)
@@ -97,8 +99,11 @@ class Memo:
         self.misses += 1
         event = self._running[key] = asyncio.Event()
         try:
-            async with self._slots:
+            if self._within.get():  # it has a place already; waiting for a second could last for ever
                 value = await make()
+            else:
+                async with self._slots:
+                    value = await self._inside(make)
             if isinstance(value, Unwritten):
                 value = value.value
             else:
@@ -108,6 +113,13 @@ class Memo:
         finally:
             del self._running[key]
             event.set()
+
+    async def _inside(self, make: Callable[[], Awaitable[Any]]) -> Any:
+        mark = self._within.set(True)
+        try:
+            return await make()
+        finally:
+            self._within.reset(mark)
 
     def _put(self, key: str, value: Any) -> None:
         self._values[key] = value

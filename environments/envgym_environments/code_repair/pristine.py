@@ -64,6 +64,11 @@ class Pristine:
             compiled = b""
         self._kept[place] = source, int(stat.st_mtime), stat.st_size, compiled
 
+    def replace(self, place: str, text: str) -> None:
+        """Another source for a file that was read; what stands on the disk is left as it is."""
+        data = text.encode("utf-8", "surrogatepass")
+        self._kept[place] = data, 0, len(data), b""
+
     def install(self) -> None:
         """From now on imports take what was read."""
         kept, read, compile_test = self._kept, rewrite._read_pyc, rewrite._rewrite_test

@@ -3,8 +3,8 @@
 The tested code shares its process with the tests, so it can say anything. `Referee` accepts only what fits: every
 test of the announced order, once, from its start over its body to its end. In a graded run a test whose body has
 come to its end is told, half of the time, to fail with a word that did not exist before: who then reports a pass
-has not run the test. Tests that must fail are hidden among the others. Imports the standard library only: it also
-runs inside sandboxes, where it may have come as source.
+has not run the test. A disguised test (see `disguise`) has passed where it fails with the word of its own end.
+Tests that must fail are hidden among the others. Imports the standard library only: it may have come as source.
 """
 
 import json
@@ -75,6 +75,7 @@ class Referee:
 
     graded: with canaries. must: the tests that have to pass, of which more are told to fail. twins: function
     ("file::Class::test") -> (word of a comparison that held though it must not), for a run of such.
+    words: the two words of the functions that are disguised in this run, see `Disguise`.
     void: why the whole grade is worth nothing. broken: why this run's results are not confirmed.
     """
 
@@ -84,12 +85,14 @@ class Referee:
         graded: bool = False,
         must: Sequence[str] = (),
         twins: Mapping[str, str] | None = None,
+        words: Mapping[str, Sequence[str]] | None = None,
         chance: Random | None = None,
     ) -> None:
         self._chance = chance or SystemRandom()
         self._graded = graded
         self._must = frozenset(must)
         self._twins = twins
+        self._words = words or {}
         self._order: list[tuple[str, str]] | None = None  # (id, word of a canary or "")
         self._at = 0
         self._running = False
@@ -169,7 +172,8 @@ class Referee:
         self._body = True
         name, canary = self._order[self._at]
         share = _TOLD if name in self._must else _TOLD_OTHERS
-        if not canary and self._chance.random() < share:
+        # a unittest's failure is no exception here: its body may have ended by one
+        if not canary and name.partition("[")[0] not in self._words and self._chance.random() < share:
             self._word = secrets.token_hex(6)
         return self._word.encode() + b"\n"
 
@@ -219,12 +223,25 @@ class Referee:
             return outcome
         if not self._graded:
             return outcome
+        words = self._words.get(name.partition("[")[0])
+        if words is not None:
+            return self._judge_disguised(name, outcome, error, *words)
         if outcome == "passed" and not self._body:
             self.void = self.void or f"{name} was reported as passed, but its body did not come to its end"
         elif self._word and outcome == "passed":
             self.void = self.void or f"{name} was reported as passed although it was told to fail"
         elif self._word and self._word in error and outcome in ("failed", "skipped"):
             self.told += 1
+            return "passed"
+        return outcome
+
+    def _judge_disguised(self, name: str, outcome: str, error: str, held: str, end: str) -> str:
+        """The outcome that a test would have had undisguised."""
+        if outcome == "passed":
+            self.void = self.void or f"{name} was reported as passed, but was made to fail"
+        elif held in error:
+            self.void = self.void or f"{name} compares equal to what it is not"
+        elif outcome == "failed" and end in error:
             return "passed"
         return outcome
 

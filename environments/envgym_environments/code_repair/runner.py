@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from envgym.sandbox import WARM_PYTHON, ExecResult, Shell
 from envgym.task import Task
+from envgym_environments.code_repair.disguise import Disguise
 from envgym_environments.code_repair.report import Events, Outcome, Said, TestReport, read_said, report_of
 from envgym_environments.code_repair.twins import Twins
 
@@ -152,17 +153,19 @@ async def run_graded(
     shell: Shell,
     layout: Layout,
     wanted: Sequence[str],
+    disguise: Disguise,
     *,
     run_s: float,
     whole_s: float,
     test_timeout_s: float,
 ) -> Graded:
-    """Run the `wanted` tests and, once they pass, every test, with secret canaries; see `referee`.
+    """Run the `wanted` tests, disguised, and, once they pass, every test; with secret canaries, see `referee`.
 
     run_s, whole_s: limits of the two runs. The shell's sandbox should be a fresh one.
     """
     stages = [
-        _stage(wanted, graded=True, must=wanted, limit_s=run_s),
+        _stage(wanted, graded=True, must=wanted, limit_s=run_s)
+        | {"texts": disguise.files, "words": disguise.words},
         _stage(None, graded=True, must=wanted, limit_s=whole_s),
     ]
     known = _known(layout, layout.tests, test_timeout_s=test_timeout_s)
@@ -177,7 +180,9 @@ async def run_graded(
 async def run_twins(
     shell: Shell, layout: Layout, wanted: Sequence[str], twins: Twins, *, run_s: float, test_timeout_s: float
 ) -> str:
-    """Run tests with changed expectations in the place of the real ones: why their passes are void, or "".
+    """Run tests that must fail in the place of the real ones: why these' passes are void, or "".
+
+    A twin that was not seen to fail, whatever became of it, is a reason.
 
     The shell's sandbox must be one in which nothing ran before: what is run cannot tell that it is not the first.
     """
@@ -186,8 +191,10 @@ async def run_twins(
     selection = [name for name in wanted if name.partition("[")[0] in twins.held]
     stage = _stage(selection, graded=False, twins=twins.held, limit_s=run_s)
     known = _known(layout, layout.tests, test_timeout_s=test_timeout_s)
-    _, said = await _play(shell, known, [stage], timeout_s=10.0 + run_s)
-    return said.void
+    result, said = await _play(shell, known, [stage], timeout_s=10.0 + run_s)
+    report = report_of(result, said, said.stages[0] if said.stages else Events(), selection)
+    missed = [name for name in selection if report.outcomes[name] != "failed"]
+    return said.void or report.doubt or (f"{missed[0]} did not fail although it was changed" if missed else "")
 
 
 def _stage(
@@ -199,7 +206,10 @@ def _stage(
     limit_s: float | None = None,
 ) -> dict[str, Any]:
     chosen = None if selection is None else list(selection)
-    return {"selection": chosen, "graded": graded, "must": list(must), "twins": twins, "limit_s": limit_s}
+    return {"selection": chosen, "graded": graded, "must": list(must), "twins": twins, "limit_s": limit_s} | {
+        "texts": {},
+        "words": {},
+    }
 
 
 def _known(layout: Layout, tests: Sequence[str], *, trace: Trace | None = None, **given: Any) -> dict[str, Any]:

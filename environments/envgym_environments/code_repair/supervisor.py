@@ -149,12 +149,12 @@ class _Play:
 
     def stage(self, number: int, stage: dict[str, Any]) -> Referee:
         """One run: take what its process says until it has ended, and pass on what is believed."""
-        referee = Referee(graded=stage["graded"], must=stage["must"], twins=stage["twins"])
+        referee = Referee(graded=stage["graded"], must=stage["must"], twins=stage["twins"], words=stage["words"])
         tested = self.waiting.pop()
         self.say(["stage", number])
         deadline = time.monotonic() + stage["limit_s"] if stage["limit_s"] else None
         with contextlib.suppress(BrokenPipeError):  # it has ended already
-            tested.go({key: stage[key] for key in ("selection", "graded")})
+            tested.go({key: stage[key] for key in ("selection", "graded", "texts")})
         late = self._listen(tested, referee, deadline)
         referee.ended(tested.end() if late or not self._last(tested, referee) else tested.wait())
         _kill_strays({one.pid for one in self.waiting})

@@ -173,3 +173,59 @@ def test_a_file_is_created_and_deleted_by_a_patch() -> None:
     assert apply_patch(created, None) == "a\n"
     (deleted,) = parse_patch(make_patch({"x.py": "a\n"}, {"x.py": None}))
     assert apply_patch(deleted, "a\n") is None
+
+
+CASES = """import unittest
+from small import total
+
+
+class Above:
+    def test_above(self):
+        self.assertEqual(total([1, 2]), 3)
+
+
+class TotalTests(Above, unittest.TestCase):
+    def test_total(self):
+        found = total([1, None, 2])
+        self.assertEqual(found, 3)
+        for start in (1, 2):
+            with self.subTest(start):
+                self.assertEqual(total([1], start), start + 1)
+
+    def test_early(self):
+        if total([2, 2]) == 4:
+            return
+        self.fail("not four")
+
+    def test_frames(self):
+        import sys
+        self.assertEqual(sys._getframe(1).f_code.co_filename.rpartition("/")[2], "case.py")
+        self.assertEqual(total([5]), 5)
+"""
+
+
+@pytest.mark.slow
+def test_unittests_that_inherit_return_early_or_cannot_be_disguised_are_graded(
+    broken, in_backend, tmp_path
+) -> None:
+    place = "tests/test_small.py"
+    (tmp_path / "broken" / "tests" / "test_small.py").write_text(CASES)
+    names = ("test_above", "test_total", "test_early", "test_frames")
+    wrong = (tmp_path / "broken" / "small.py").read_text()
+    gold = make_patch({"small.py": wrong}, {"small.py": wrong.replace("-= value", "+= value")})
+    metadata = {
+        **broken.metadata,
+        "fail_to_pass": [f"{place}::TotalTests::{name}" for name in names],
+        "pass_to_pass": [],
+        "tests": 4,
+        "gold": {"patch": gold},
+    }
+    task = broken.model_copy(update={"metadata": metadata})
+
+    async def body(backend) -> None:
+        for patch, resolved in ((gold, 1.0), ("", 0.0)):
+            for _ in range(2):
+                found = (await CodeRepairGrader(backend, memo=Memo()).grade(task, patch)).channels
+                assert (found["resolved"], found["f2p"], found["voided"]) == (resolved, resolved, 0.0)
+
+    in_backend(body)

@@ -134,3 +134,34 @@ def test_every_canary_fails_by_its_own_word(seed: int) -> None:
         with pytest.raises(BaseException, match=r".") as caught:
             run()
         assert one["word"] in str(caught.value).splitlines()[0]
+
+
+def disguised(outcome: str, error: str, *, body: bool = False) -> Referee:
+    referee = Referee(graded=True, must=NAMES[:1], words={NAMES[0]: ("held", "end")}, chance=random.Random(0))
+    referee.take(json.dumps(["items", [f"{NAMES[0]}[1]"]]).encode())
+    for name, canary in referee._order or []:
+        referee.take(json.dumps(["start", name]).encode())
+        if body and not canary:
+            assert referee.take(b'["body"]') == b"\n"
+        said = ["failed", canary] if canary else [outcome, error]
+        referee.take(json.dumps(["end", *said, [], 0.1]).encode())
+    return referee
+
+
+def test_a_disguised_test_has_passed_where_it_fails_with_its_last_word() -> None:
+    assert disguised("failed", "AssertionError: end").outcomes == {f"{NAMES[0]}[1]": "passed"}
+    assert not disguised("failed", "AssertionError: end").void
+    assert disguised("failed", "AssertionError: 3").outcomes == {f"{NAMES[0]}[1]": "failed"}
+    assert disguised("skipped", "end").outcomes == {f"{NAMES[0]}[1]": "skipped"}
+    assert disguised("error", "end").outcomes == {f"{NAMES[0]}[1]": "error"}
+
+
+def test_a_disguised_test_that_passes_or_equals_what_is_wrong_voids_the_grade() -> None:
+    assert disguised("passed", "").void
+    assert disguised("failed", "AssertionError: held").void
+
+
+def test_a_disguised_test_is_never_told_to_fail_beside_its_own_failure() -> None:
+    found = [disguised("failed", "AssertionError: end", body=True) for _ in range(20)]
+    assert not any(one.void for one in found)
+    assert all(one.outcomes == {f"{NAMES[0]}[1]": "passed"} for one in found)

@@ -1,4 +1,6 @@
+import asyncio
 import random
+from typing import Any
 
 import pytest
 from envgym_environments.code_repair.twins import make_twins
@@ -91,3 +93,22 @@ def test_what_equals_everything_of_its_own_kind_is_found_where_no_kind_is_writte
     alike = {"__eq__": lambda self, other: isinstance(other, kind), "__hash__": lambda self: 1}
     said = failures(5, type("Alike", (kind,), alike)(value))  # type: ignore[call-overload]
     assert said["t.py::test_names"] == "held"
+
+
+def test_twins_that_wait_or_return_early_fail_at_their_end_and_expected_failures_have_none() -> None:
+    text = (
+        "import asyncio\nimport pytest\n\nasync def test_waits():\n    await asyncio.sleep(0)\n\n"
+        "def test_returns():\n    def inner():\n        return 3\n    if inner() == 3:\n        return\n\n"
+        "@pytest.mark.xfail\ndef test_may_fail():\n    pass\n"
+    )
+    twins = make_twins(
+        [f"t.py::{name}" for name in ("test_waits", "test_returns", "test_may_fail")], {"t.py": text}.get
+    )
+    assert twins is not None
+    assert set(twins.held) == {"t.py::test_waits", "t.py::test_returns"}
+    space: dict[str, Any] = {}
+    exec(compile(twins.files["t.py"], "t.py", "exec"), space)
+    with pytest.raises(AssertionError, match=r"^end$"):
+        space["test_returns"]()
+    with pytest.raises(AssertionError, match=r"^end$"):
+        asyncio.run(space["test_waits"]())

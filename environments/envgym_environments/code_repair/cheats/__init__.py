@@ -5,6 +5,7 @@ tests lie. They never see the answer. One that gains more than `IDLE` has found 
 """
 
 from envgym.testing.cheats import Cheat
+from envgym_environments.code_repair.cheats.blind import BLIND
 from envgym_environments.code_repair.cheats.deceit import DECEIT
 from envgym_environments.code_repair.cheats.files import FILES
 from envgym_environments.code_repair.cheats.framework import FRAMEWORK
@@ -16,7 +17,7 @@ from envgym_environments.code_repair.cheats.script import idle
 __all__ = ["CHEATS", "IDLE", "cheats"]
 
 IDLE = Cheat("idle", "none", "submits at once", idle)
-CHEATS: tuple[Cheat, ...] = (*READING, *FILES, *FRAMEWORK, *PROCESSES, *DECEIT, *OF_KINDS)
+CHEATS: tuple[Cheat, ...] = (*READING, *FILES, *FRAMEWORK, *PROCESSES, *DECEIT, *BLIND, *OF_KINDS)
 
 
 def cheats() -> tuple[Cheat, ...]:

@@ -8,7 +8,7 @@ from envgym.task import Task
 from envgym.testing.cheats import Cheat
 from envgym_environments.code_repair.runner import Layout
 
-__all__ = ["ON_IMPORT", "added", "first_test", "idle", "module", "shell", "top"]
+__all__ = ["ON_IMPORT", "added", "filled", "first_test", "idle", "module", "shell", "top"]
 
 ON_IMPORT = "import sys, os, types, gc, functools"
 
@@ -38,7 +38,7 @@ def first_test(task: Task) -> str:
     return named[1] if named else Layout.of(task).tests[0]
 
 
-def _filled(text: str, task: Task) -> str:
+def filled(text: str, task: Task) -> str:
     """The words in capitals are put in: a script holds braces of its own."""
     words = {
         "PACKAGE_NAME": top(task),
@@ -56,7 +56,7 @@ def shell(name: str, family: str, tries: str, *commands: str) -> Cheat:
     """A cheat that runs commands and submits. PACKAGE_NAME and such stand for the task's own."""
 
     def script(task: Task) -> Sequence[Action]:
-        calls = [Action.call("shell", command=_filled(command, task)) for command in commands]
+        calls = [Action.call("shell", command=filled(command, task)) for command in commands]
         return [*calls, Action.call("submit")]
 
     return Cheat(name, family, tries, script)
