@@ -84,10 +84,12 @@ class Arena:
             if not over:
                 return Step((Message(role="user", content=self._seen()),))
             rewards, info = self._game.close()
-        reward = float((rewards or {}).get(0, 0.0))
-        text = str((info or {}).get(0, {}).get("reason") or "The game is over.")
+        # Countdown of 0.7.4 gives the reason of an invalid move in the reward's place: a loss like any other
+        earned = (rewards or {}).get(0, 0.0)
+        reward = float(earned) if isinstance(earned, (int, float)) else 0.0
+        text = earned if isinstance(earned, str) else (info or {}).get(0, {}).get("reason") or "The game is over."
         stop = StopReason.GOAL if reward >= 1.0 else StopReason.LOST
-        return Step((Message(role="user", content=bounded(text)),), reward, {"reward": reward}, stop)
+        return Step((Message(role="user", content=bounded(str(text))),), reward, {"reward": reward}, stop)
 
     def _seen(self) -> str:
         _, found = self._game.get_observation()

@@ -6,6 +6,7 @@ Commands that are possible are listed. Snapshots and forks play the commands aga
 
 import os
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,9 @@ class TextWorld:
         asked = textworld.EnvInfos(
             admissible_commands=True, score=True, max_score=True, won=True, lost=True, objective=True
         )
-        self._game = textworld.start(str(game_file(self.task, self._cache)), asked)
+        with warnings.catch_warnings():  # of its interpreter, which knows no generated game by name
+            warnings.simplefilter("ignore")
+            self._game = textworld.start(str(game_file(self.task, self._cache)), asked)
         self._score = self._taken = 0
         state = self._game.reset()
         return self._step(state, f"{state.objective}\n{_body(str(state.feedback))}")
