@@ -115,8 +115,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 pip=$VENV/bin/pip
 say "installing torch $TORCH (CPU build)"
 install_torch
-say "installing envgym with the extras code, data, docker, train, endpoint, cluster, lora, mcp, sql and dev"
-"$pip" install -qq -c constraints.txt -e '.[code,data,docker,train,endpoint,cluster,lora,mcp,sql,dev]'
+say "installing envgym with the extras code, data, docker, train, endpoint, cluster, lora, mcp, sql, search, text and dev"
+"$pip" install -qq -c constraints.txt -e '.[code,data,docker,train,endpoint,cluster,lora,mcp,sql,search,text,dev]'
 rm -f "$VENV"/.envgym-*
 touch "$stamp"
 say "done: $VENV"

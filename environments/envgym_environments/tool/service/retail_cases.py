@@ -59,7 +59,7 @@ def _user(rng: np.random.Generator, db: dict[str, Any], number: int) -> None:
     first, last = name.split(" ")
     key = f"{first}_{last}_{1000 + number}".lower()
     card, gift = f"credit_card_{2000 + number}", f"gift_card_{3000 + number}"
-    user = {
+    user: dict[str, Any] = {
         "user_id": key,
         "name": {"first_name": first, "last_name": last},
         "address": _address(rng),
@@ -96,7 +96,7 @@ def _user(rng: np.random.Generator, db: dict[str, Any], number: int) -> None:
 
 
 def _total(items: list[dict[str, Any]]) -> float:
-    return round(sum(item["price"] for item in items), 2)
+    return float(round(sum(item["price"] for item in items), 2))
 
 
 def _address(rng: np.random.Generator) -> dict[str, str]:

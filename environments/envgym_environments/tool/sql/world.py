@@ -25,7 +25,7 @@ from envgym_environments.tool.sql.folders import folder_tasks
 from envgym_environments.tool.sql.grade import grade
 from envgym_environments.tool.sql.questions import LEVELS, Asked, find
 
-__all__ = ["SPEC", "Sql", "SqlState", "expert", "sql_tasks"]
+__all__ = ["SPEC", "Sql", "SqlState", "expert", "sources", "sql_tasks"]
 
 _PER_DATABASE = 10
 
@@ -68,7 +68,7 @@ class Sql(Rules[SqlState]):
         if looks < 0 or instructions < 1000:
             raise ValueError(f"looks is {looks} and instructions {instructions}; they must be at least 0 and 1000")
         self.task, self._looks, self._instructions = task, looks, instructions
-        self._databases = [Database(source, instructions=instructions) for source in _sources(task)]
+        self._databases = [Database(source, instructions=instructions) for source in sources(task)]
 
     def begin(self, seed: int) -> tuple[SqlState, str]:
         """The question; how the database looks has to be found out."""
@@ -132,7 +132,7 @@ def _describe(database: Database, table: str) -> str:
     return f"{sql}\n{shown(database.query(f'SELECT * FROM {_quoted(name)}', most=3))}"
 
 
-def _sources(task: Task) -> list[bytes | Path]:
+def sources(task: Task) -> list[bytes | Path]:
     """The databases of a task: a file that it names, or two that are drawn (the second is only graded on)."""
     if "file" in task.metadata:
         return [Path(str(task.metadata["file"]))]

@@ -1,0 +1,134 @@
+"""`textworld`: text adventures that the library TextWorld generates on the spot, one per task, kept in a cache.
+
+A game is compiled once per machine (seconds) into a file below the cache, named by all that it was made from.
+Commands that are possible are listed. Snapshots and forks play the commands again.
+"""
+
+import os
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import textworld
+
+from envgym.env import Step, StopReason
+from envgym.messages import Action, Message, ToolSpec
+from envgym.registry import EnvSpec
+from envgym.task import Task, TaskSet
+from envgym_environments.experts import expert_of
+from envgym_environments.played import bounded, clean, lazy_tasks
+
+__all__ = ["SPEC", "TextWorld", "expert", "game_file", "textworld_tasks"]
+
+
+def game_file(task: Task, folder: Path | None = None) -> Path:
+    """The compiled game of a task, made if it is not there yet."""
+    data = task.metadata
+    sizes = {name: int(str(data[name])) for name in ("rooms", "objects", "quest")}
+    name = "-".join([f"{textworld.__version__}", *map(str, sizes.values()), str(task.seed)])
+    home = folder or Path(os.environ.get("ENVGYM_CACHE") or Path.home() / ".cache" / "envgym") / "textworld"
+    path = home / f"{name}.z8"
+    if path.is_file() and path.with_suffix(".json").is_file():
+        return path
+    home.mkdir(parents=True, exist_ok=True)
+    options = textworld.GameOptions()
+    options.seeds, options.nb_rooms = task.seed, sizes["rooms"]
+    options.nb_objects, options.quest_length = sizes["objects"], sizes["quest"]
+    with tempfile.TemporaryDirectory(dir=home) as scratch:  # a torn game is never seen
+        options.path = str(Path(scratch) / path.name)
+        textworld.make(options)
+        for ending in (".json", ".z8"):
+            Path(options.path).with_suffix(ending).replace(path.with_suffix(ending))
+    return path
+
+
+class TextWorld:
+    """Implements `envgym.env.Playable`. Each point of the game pays its share of all points."""
+
+    tools: tuple[ToolSpec, ...] = ()
+
+    def __init__(self, task: Task, *, turns: int = 50, cache: str | None = None) -> None:
+        if turns < 1:
+            raise ValueError(f"turns is {turns}; it must be at least 1")
+        self.task, self._turns = task, turns
+        self._cache = None if cache is None else Path(cache)
+        self._game: Any = None
+        self._score = self._taken = 0
+
+    async def reset(self, *, seed: int) -> Step:
+        """The game's beginning; it draws nothing."""
+        await self.close()
+        asked = textworld.EnvInfos(
+            admissible_commands=True, score=True, max_score=True, won=True, lost=True, objective=True
+        )
+        with warnings.catch_warnings():  # of its interpreter, which knows no generated game by name
+            warnings.simplefilter("ignore")
+            self._game = textworld.start(str(game_file(self.task, self._cache)), asked)
+        self._score = self._taken = 0
+        state = self._game.reset()
+        return self._step(state, f"{state.objective}\n{_body(str(state.feedback))}")
+
+    async def step(self, action: Action) -> Step:
+        """One command; one that the game does not know costs a turn."""
+        said = clean(action.text).replace("\n", " ").strip()[:200] if not action.calls else ""
+        state, _, _ = self._game.step(said or "wait a moment")
+        self._taken += 1
+        return self._step(state, _body(str(state.feedback)))
+
+    def _step(self, state: Any, text: str) -> Step:
+        most = max(1, int(state.max_score or 1))
+        gained, self._score = int(state.score or 0) - self._score, int(state.score or 0)
+        won, lost, late = bool(state.won), bool(state.lost), self._taken >= self._turns
+        stop = StopReason.GOAL if won else StopReason.LOST if lost else StopReason.TURN_LIMIT if late else None
+        legal = None if stop else tuple(sorted(state.admissible_commands))
+        reward = gained / most if self._taken and (gained or stop) else None
+        channels = {"reward": self._score / most} if stop else {}
+        return Step((Message(role="user", content=bounded(text)),), reward, channels, stop, legal=legal)
+
+    async def close(self) -> None:
+        """End the game's interpreter."""
+        if self._game is not None:
+            self._game.close()
+            self._game = None
+
+
+def _body(text: str) -> str:
+    """What a game says, without its banner and its prompt."""
+    return text.rpartition("$$$$$$$")[2].partition("\n>")[0].strip()
+
+
+def textworld_tasks(
+    count: int | None = 100, *, rooms: int = 3, objects: int = 5, quest: int = 4, seed: int = 0
+) -> TaskSet:
+    """`count` games (None: without end). Raises ValueError for sizes that make none."""
+    if not 1 <= rooms <= 50 or not 1 <= objects <= 100 or not 1 <= quest <= 30:
+        raise ValueError(
+            f"rooms is {rooms}, objects {objects}, quest {quest}; they must be 1 to 50, 1 to 100, 1 to 30"
+        )
+
+    def make(index: int, split: str) -> Task:
+        sizes = {"rooms": rooms, "objects": objects, "quest": quest}
+        number = (seed * 1_000_003 + index) % 2**31
+        return Task(id=f"textworld/{rooms}-{objects}-{quest}/{number}", prompt="", split=split, seed=number,
+                    metadata=dict(sizes))  # fmt: skip
+
+    return lazy_tasks(make, count)
+
+
+def _decide(task: Task, seen: Sequence[Step]) -> Action:
+    """The walkthrough that the game was generated with."""
+    game = textworld.Game.load(str(game_file(task).with_suffix(".json")))
+    return Action.say(game.walkthrough[len(seen) - 1])
+
+
+expert = expert_of(_decide)
+
+SPEC = EnvSpec(
+    name="textworld",
+    tasks=textworld_tasks,
+    make=TextWorld,
+    description="Text adventures that the library TextWorld generates on the spot.",
+    in_process=True,
+)

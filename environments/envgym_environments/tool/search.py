@@ -1,0 +1,256 @@
+"""`search`: questions over a corpus that can only be searched; an answer may take several documents.
+
+Documents are drawn: persons, firms, towns and books that refer to each other, so that a question of two or
+three hops needs one search after another; or the corpus is your own, as JSON lines. Retrieval is BM25 by the
+library ``bm25s``.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import bm25s
+from pydantic import JsonValue
+
+from envgym.env import Step, StopReason
+from envgym.messages import Action, ToolCall
+from envgym.registry import EnvSpec
+from envgym.task import Task, TaskSet
+from envgym.tools import tool_spec
+from envgym_environments import words
+from envgym_environments.experts import expert_of
+from envgym_environments.played import Answer, Rules, draws, lazy_tasks, played
+from envgym_environments.words import pick, some
+
+__all__ = ["SPEC", "Corpus", "Search", "SearchState", "expert", "search_tasks"]
+
+
+def search(query: str) -> None:
+    """Search the corpus by words; shows the beginnings of the best documents."""
+
+
+def read(title: str) -> None:
+    """Show a whole document by its title."""
+
+
+def answer(value: str) -> None:
+    """Give the answer. This ends the episode."""
+
+
+class Corpus:
+    """Documents, title and text each, under a BM25 index."""
+
+    def __init__(self, documents: Sequence[tuple[str, str]]) -> None:
+        if not documents:
+            raise ValueError("a corpus holds at least one document")
+        self.texts = dict(documents)
+        self._titles = [title for title, _ in documents]
+        self._index = bm25s.BM25()
+        self._index.index(self._tokens([f"{title} {text}" for title, text in documents]), show_progress=False)
+
+    @staticmethod
+    def _tokens(texts: list[str]) -> Any:
+        return bm25s.tokenize(texts, stopwords="en", show_progress=False, return_ids=False)
+
+    def best(self, query: str, most: int) -> list[str]:
+        """The titles of the best documents; those with no word of the query never, ties in the corpus' order."""
+        tokens = self._tokens([query])
+        if not tokens[0]:
+            return []
+        scores = self._index.get_scores(tokens[0])
+        order = sorted(range(len(self._titles)), key=lambda place: (-float(scores[place]), place))
+        return [self._titles[place] for place in order[:most] if scores[place] > 0]
+
+
+@dataclass(slots=True)
+class SearchState:
+    """left: searches that are left. read: titles that were read."""
+
+    left: int
+    read: list[str] = field(default_factory=list)
+
+
+class Search(Rules[SearchState]):
+    """Rules of `search`. Reward 1.0 for the right answer. searches: that there may be. shown: documents of each."""
+
+    tools = (tool_spec(search), tool_spec(read), tool_spec(answer))
+    state = SearchState
+
+    def __init__(self, task: Task, *, searches: int = 12, shown: int = 5) -> None:
+        if searches < 1 or shown < 1:
+            raise ValueError(f"searches is {searches} and shown {shown}; they must be at least 1")
+        self.task, self._searches, self._shown = task, searches, shown
+        data = task.metadata
+        self._corpus = _stored(str(data["corpus"])) if "corpus" in data else _drawn(int(str(data["world"])))[0]
+
+    def begin(self, seed: int) -> tuple[SearchState, str]:
+        """The question."""
+        return SearchState(self._searches), self.task.prompt
+
+    def move(self, state: SearchState, said: ToolCall | str) -> Answer:
+        """A search, a document, or the answer."""
+        assert isinstance(said, ToolCall)
+        text = str(next(iter(said.arguments.values())))
+        if said.name == "answer":
+            right = text.strip().casefold() == str(self.task.metadata["answer"]).casefold()
+            reward = float(right)
+            stop = StopReason.GOAL if right else StopReason.SUBMITTED
+            return Answer("right" if right else "wrong", reward, stop, {"reward": reward}, submission=text)
+        if said.name == "read":
+            if text not in self._corpus.texts:
+                return Answer(f"error: no document has the title {text[:80]!r}")
+            state.read = sorted({*state.read, text})
+            return Answer(self._corpus.texts[text])
+        if not state.left:
+            return Answer("error: no searches are left")
+        state.left -= 1
+        found = self._corpus.best(text[:1000], self._shown)
+        lines = [f"{title}: {self._corpus.texts[title][:80]}..." for title in found]
+        return Answer("\n".join(lines) or "nothing found")
+
+    def key(self, state: SearchState) -> str:
+        """Searches change nothing but how many are left."""
+        return str(state.left)
+
+
+@lru_cache(maxsize=4)
+def _stored(path: str) -> Corpus:
+    lines = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+    return Corpus([(str(line["title"]), str(line["text"])) for line in lines])
+
+
+@lru_cache(maxsize=16)
+def _drawn(world: int) -> tuple[Corpus, dict[str, dict[str, str]]]:
+    """A corpus of some 300 documents and the facts in it: title -> relation -> value."""
+    rng = draws(world, 0x5EA)
+    towns = some(rng, sorted({words.town(rng) for _ in range(200)}), 25)
+    persons, firms = (sorted({draw(rng) for _ in range(120)}) for draw in (words.person, words.company))
+    books = sorted({words.title(rng) for _ in range(90)})
+    facts: dict[str, dict[str, str]] = {}
+    texts: list[tuple[str, str]] = []
+    for name in persons:
+        facts[name] = {
+            "born": pick(rng, towns),
+            "works": pick(rng, firms),
+            "year": str(int(rng.integers(1940, 2003))),
+        }
+        one = facts[name]
+        job = pick(rng, ("an engineer", "a lawyer", "a designer", "an analyst", "a chemist"))
+        texts.append(
+            (
+                name,
+                f"{name} is {job}, born in {one['born']} in {one['year']}. "
+                f"Since {int(rng.integers(2004, 2024))} {name} has worked at {one['works']}.",
+            )
+        )
+    for name in firms:
+        facts[name] = {"founder": pick(rng, persons), "seat": pick(rng, towns)}
+        one = facts[name]
+        texts.append(
+            (
+                name,
+                f"{name} is a firm of {int(rng.integers(10, 9000))} people. Its seat is in {one['seat']}. "
+                f"It was founded by {one['founder']} in {int(rng.integers(1960, 2020))}.",
+            )
+        )
+    for name in books:
+        facts[name] = {"author": pick(rng, persons)}
+        kind = pick(rng, ("a novel", "a history", "a book of poems", "a memoir"))
+        texts.append((name, f"{name} is {kind} of {int(rng.integers(90, 900))} pages by {facts[name]['author']}."))
+    for name in towns:
+        facts[name] = {"river": f"the {pick(rng, words.NOUNS)}"}
+        texts.append(
+            (name, f"{name} is a town of {int(rng.integers(8, 900))} thousand people on {facts[name]['river']}.")
+        )
+    unique = dict(texts)
+    return Corpus(list(unique.items())), facts
+
+
+_HOPS: dict[str, tuple[str, ...]] = {
+    "In which town is the seat of {}?": ("firm", "seat"),
+    "Who wrote {}?": ("book", "author"),
+    "In which year was the founder of {} born?": ("firm", "founder", "year"),
+    "In which town was the author of {} born?": ("book", "author", "born"),
+    "At which firm does the author of {} work?": ("book", "author", "works"),
+    "Who founded the firm at which {} works?": ("person", "works", "founder"),
+    "In which town is the seat of the firm at which the author of {} works?": ("book", "author", "works", "seat"),
+    "In which town was the founder of the firm at which {} works born?": ("person", "works", "founder", "born"),
+    "On which river is the town in which the author of {} was born?": ("book", "author", "born", "river"),
+}
+
+
+def search_tasks(
+    count: int | None = 500,
+    *,
+    hops: int | None = None,
+    seed: int = 0,
+    corpus: str | None = None,
+    questions: str | None = None,
+) -> TaskSet:
+    """`count` questions (None: without end), fifty to a drawn corpus; held-out questions have corpora of their own.
+
+    hops: 1 to 3; None takes all in turn. corpus, questions: your own, as JSON lines: objects with "title" and
+    "text", and with "question", "answer" and, if you like, "split". Raises ValueError for bounds that make
+    none, and where only one of the two files is named.
+    """
+    if (corpus is None) != (questions is None):
+        raise ValueError(f"corpus is {corpus!r} and questions {questions!r}; name both files, or none")
+    if corpus is not None and questions is not None:
+        lines = Path(questions).read_text(encoding="utf-8").splitlines()
+        return TaskSet([_own(index, json.loads(line), corpus) for index, line in enumerate(lines) if line.strip()])
+    if hops is not None and not 1 <= hops <= 3:
+        raise ValueError(f"hops is {hops}; it must be 1 to 3, or None for all in turn")
+    return lazy_tasks(lambda index, split: _task(index, split, hops, seed), count)
+
+
+def _own(index: int, line: dict[str, Any], corpus: str) -> Task:
+    data: dict[str, JsonValue] = {"corpus": str(Path(corpus).absolute()), "answer": str(line["answer"])}
+    split = str(line.get("split", "heldout"))
+    return Task(id=f"search/own/{index}", prompt=str(line["question"]), split=split, seed=index, metadata=data)
+
+
+def _task(index: int, split: str, hops: int | None, seed: int) -> Task:
+    world = 2 * (seed * 1_000_003 + index // 50) + (split == "heldout")
+    facts = _drawn(world)[1]
+    rng = draws(seed, index, 0x5E)
+    wanted = hops or 1 + index % 3
+    question = pick(rng, [one for one, chain in _HOPS.items() if len(chain) == wanted + 1])
+    kind, *chain = _HOPS[question]
+    has = {"firm": "seat", "book": "author", "person": "works"}[kind]
+    subject = value = pick(rng, [title for title, known in facts.items() if has in known])
+    path = []
+    for relation in chain:
+        path.append(value)
+        value = facts[value][relation]
+    data: dict[str, JsonValue] = {"world": world, "hops": wanted, "answer": value, "path": "|".join(path)}
+    return Task(
+        id=f"search/{seed}/{wanted}/{index}",
+        prompt=question.format(subject),
+        split=split,
+        seed=index,
+        metadata=data,
+    )
+
+
+def _decide(task: Task, seen: Sequence[Step]) -> Action:
+    """Search for and read each document on the way from the subject to the answer."""
+    path = str(task.metadata["path"]).split("|")
+    done = len(seen) - 1
+    if done >= 2 * len(path):
+        return Action.call("answer", value=str(task.metadata["answer"]))
+    title = path[done // 2]
+    return Action.call("read", title=title) if done % 2 else Action.call("search", query=title)
+
+
+expert = expert_of(_decide)
+
+SPEC = EnvSpec(
+    name="search",
+    tasks=search_tasks,
+    make=played(Search),
+    description="Questions of one to three hops over a corpus that can only be searched (BM25).",
+    in_process=True,
+)
