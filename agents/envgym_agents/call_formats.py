@@ -182,7 +182,8 @@ def _fenced_python(body: str, kind: str, tools: Sequence[ToolSpec]) -> Found:
                 continue
             return ParseError(message="a fenced block holds calls alone, such as name(argument=1)", text=body)
         try:
-            named = dict(zip(names.get(node.func.id, []), map(ast.literal_eval, node.args), strict=False))
+            known: list[Any] = names.get(node.func.id, [])
+            named: dict[str, Any] = dict(zip(known, map(ast.literal_eval, node.args), strict=False))
             named |= {word.arg: ast.literal_eval(word.value) for word in node.keywords if word.arg is not None}
             found.append(ToolCall(name=node.func.id, arguments=named))
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
@@ -228,7 +229,7 @@ def _read_react(text: str, tools: Sequence[ToolSpec]) -> Found:
 
 def _wants_json(spec: ToolSpec, name: str) -> bool:
     properties: Any = spec.parameters.get("properties", {})
-    return properties[name].get("type") != "string"
+    return bool(properties[name].get("type") != "string")
 
 
 def _write_react(calls: Sequence[ToolCall], thought: str) -> str:

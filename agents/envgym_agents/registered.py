@@ -8,7 +8,7 @@ from envgym.messages import ToolSpec
 from envgym.provenance import telling
 from envgym.task import Task
 from envgym_agents.call_formats import call_format as call_format_of
-from envgym_agents.chat import LMAgent, LMAgents
+from envgym_agents.chat import Format, LMAgent, LMAgents
 from envgym_agents.model import load_model, weights_digest
 from envgym_agents.policies.transformer import TransformerPolicy
 from envgym_agents.template import Template, template_for
@@ -41,6 +41,6 @@ def lm_agent(  # noqa: PLR0913  # one parameter per option
     """
     policy, template = _loaded(model, device)
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
-    form = "compact" if template.actions else "text"
+    form: Format = "compact" if template.actions else "text"
     makers = LMAgents(policy, template, form, sampling, tools, calls=call_format_of(call_format))
     return makers(task, seed=seed)

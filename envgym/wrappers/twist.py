@@ -36,9 +36,15 @@ class Seen:
 
 
 class Twist(Protocol):
-    """A change between an agent and a world. It has no state of its own."""
+    """A change between an agent and a world. It has no state of its own.
 
-    name: str
+    One with an attribute ``seed`` that is not None fixes the world's seed, whatever the episode's is.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is called: its snapshots and its draws are its own by this."""
+        ...
 
     def begin(self, seen: Seen) -> tuple[State, Step]:
         """The first state, and what is shown of `seen.last`, the first step."""
@@ -87,7 +93,8 @@ class Wrapped:
             self._seed, self._turn, self._state = start.seed, kept["turn"], kept["twist"]
             self._last = step_from_json(kept["last"])
             return self._last
-        first = await self._inner.reset(seed=seed)
+        pinned = getattr(self._twist, "seed", None)
+        first = await self._inner.reset(seed=seed if pinned is None else pinned)
         self._seed, self._turn = seed, 0
         self._state, self._last = self._twist.begin(self._seen(first))
         return self._last
