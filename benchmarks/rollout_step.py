@@ -130,19 +130,32 @@ def gym(episodes):
     return wall / (episodes * TURNS) * 1e6
 
 
+def vector(episodes):
+    envs = gymnasium.vector.SyncVectorEnv([GymGame])
+    envs.reset()
+    started = time.process_time()
+    for _ in range(episodes * TURNS):
+        envs.step([1])
+    wall = time.process_time() - started
+    envs.close()
+    return wall / (episodes * TURNS) * 1e6
+
+
 def main(arguments=None):
     given = options(__doc__, arguments)
     repeats, episodes = (1, 200) if given.quick else (9, 2000)
-    recorded, replaying, loop, step = medians_of(
+    recorded, replaying, loop, step, batch = medians_of(
         repeats,
         lambda: ours(episodes),
         lambda: ours(episodes, partial(Replaying, Game)),
         lambda: bare(episodes),
         lambda: gym(episodes),
+        lambda: vector(episodes),
     )
     rows = [
         Row("recorded step", recorded, loop, "bare typed loop, unrecorded", "us", BAR_US, absolute=True),
         Row("recorded step", recorded, step, "Gymnasium step, unrecorded", "us"),
+        Row("recorded step", recorded, batch, "Gymnasium's sync vector env, unrecorded", "us"),
         Row("recorded step, in Replaying", replaying, loop, "bare typed loop, unrecorded", "us"),
     ]
     finish("rollout_step", rows, given, turns=TURNS, prompt_tokens=PROMPT, sampled_tokens=SAMPLED)

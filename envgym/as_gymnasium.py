@@ -20,7 +20,7 @@ from envgym.gymnasium_plugin import watch
 from envgym.limits import Limits
 from envgym.messages import Action, Message, ParseError, ToolSpec
 from envgym.options import wrong_option
-from envgym.registry import EnvSpec, choose_task, make, make_backend, spec
+from envgym.registry import EnvSpec, choose_task, make, make_backend, spec, twists
 from envgym.sandbox import SandboxBackend
 from envgym.spaces import Unicode
 from envgym.task import Task
@@ -112,6 +112,7 @@ class AsGymnasium(gymnasium.Env[str, str]):
         self._waits = not self._spec.in_process or options.get("isolate") is not None
         given = {**self._spec.defaults, **options}
         given.pop("isolate", None)  # which is `make`'s own
+        twists(given.pop("wrap", ()))  # so is this
         where = f"environment {self._spec.name}"
         if (wrong := wrong_option(where, given, self._spec.make, given={"backend"}, skip=1)) is not None:
             raise TypeError(wrong)

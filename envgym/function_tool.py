@@ -10,6 +10,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
@@ -118,7 +119,11 @@ def tool(
         raise TypeError(f"tool {function.__name__}: it is asynchronous, and blocking is True; leave one of them")
     if deadline_s is not None:
         checked_seconds("deadline_s", deadline_s)
-    return FunctionTool(
-        tool_spec(function, name=name), function, arguments_model(function), deadline_s, serial, blocking,
-        dict(cost or {}),
-    )  # fmt: skip
+    spec, arguments = _shape(getattr(function, "__func__", function), name)
+    return FunctionTool(spec, function, arguments, deadline_s, serial, blocking, dict(cost or {}))
+
+
+@lru_cache(maxsize=1024)
+def _shape(function: Callable[..., Any], name: str | None) -> tuple[ToolSpec, type[BaseModel]]:
+    """Spec and model, made once: every episode makes its tools anew, and a model takes milliseconds."""
+    return tool_spec(function, name=name), arguments_model(function)

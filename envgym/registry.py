@@ -1,11 +1,11 @@
 """Names for things that leaves and third parties provide, found by entry point; nothing is imported until asked.
 
-Eight groups: ``envgym.environments`` (an `EnvSpec`), ``envgym.sandboxes`` (a backend class),
+Nine groups: ``envgym.environments`` (an `EnvSpec`), ``envgym.sandboxes`` (a backend class),
 ``envgym.interpreters`` (a coroutine function ``open(sandbox, **options) -> Interpreter``), ``envgym.agents`` (a
 function ``make(task, *, seed, **options) -> Agent``), ``envgym.formats`` (a `Format`),
-``envgym.task_formats`` (how another tool spells repair tasks), ``envgym.schemes`` (a `SchemeSpec`) and
-``envgym.commands`` (a CLI command). Our own entries use the same doors as anybody's; `register`
-adds one at run time.
+``envgym.task_formats`` (how another tool spells repair tasks), ``envgym.schemes`` (a `SchemeSpec`),
+``envgym.wrappers`` (a class or function ``make(**options) -> Twist``) and ``envgym.commands`` (a CLI command).
+Our own entries use the same doors as anybody's; `register` adds one at run time.
 """
 
 import re
@@ -27,6 +27,7 @@ from envgym.options import hint, wrong_option
 from envgym.replay import Replaying, as_env
 from envgym.sandbox import BackendReport, Sandbox, SandboxBackend
 from envgym.task import Task, TaskSet
+from envgym.wrappers.twist import Twist, Wrapped
 
 __all__ = [
     "AUTO_ORDER", "EnvSpec", "Group", "check_backend", "choose_task", "find", "gymnasium_id", "make",
@@ -35,7 +36,15 @@ __all__ = [
 ]  # fmt: skip
 
 Group = Literal[
-    "environments", "sandboxes", "interpreters", "agents", "formats", "task_formats", "schemes", "commands"
+    "environments",
+    "sandboxes",
+    "interpreters",
+    "agents",
+    "formats",
+    "task_formats",
+    "schemes",
+    "wrappers",
+    "commands",
 ]
 
 AUTO_ORDER = ("namespace", "landlock", "docker")
@@ -108,7 +117,8 @@ class _Tasks:
 
 _ONE: dict[str, str] = {
     "environments": "environment", "sandboxes": "sandbox", "interpreters": "interpreter", "agents": "agent",
-    "formats": "format", "task_formats": "task format", "schemes": "scheme", "commands": "command",
+    "formats": "format", "task_formats": "task format", "schemes": "scheme", "wrappers": "wrapper",
+    "commands": "command",
 }  # fmt: skip
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -151,7 +161,7 @@ def register(group: Group, name: str, thing: Any) -> None:
         raise TypeError(f"scheme {name!r} is {_a(thing)}; give a SchemeSpec")
     if group == "schemes" and thing.name != name:
         raise ValueError(f"scheme {thing.name!r} is registered as {name!r}; give it the name that it has")
-    if not callable(thing) and group in ("sandboxes", "interpreters", "agents"):
+    if not callable(thing) and group in ("sandboxes", "interpreters", "agents", "wrappers"):
         raise TypeError(f"{_ONE[group]} {name!r} is {_a(thing)}; give what makes one: a class or a function")
     if name in names(group) and own.get(name) is not thing:
         raise ValueError(
@@ -244,6 +254,7 @@ def make(
     *,
     backend: SandboxBackend | None = None,
     isolate: Literal["process"] | None = None,
+    wrap: Any = (),
     **options: Any,
 ) -> Env:
     """An environment by name or spec: ``make("guess")``, ``make("code-repair", 3, backend=backend, tools="full")``.
@@ -251,7 +262,8 @@ def make(
     `task` is a Task or an index into the spec's task set (then `options` it names for tasks are refused: pass
     a Task for anything else than the default set). A `Playable` is wrapped by `Replaying`. With
     ``isolate="process"`` it runs in a process of its own (`envgym.isolate.Isolated`), there with a backend of its
-    own of the same name as `backend`. Raises ValueError when the environment needs a sandbox and none is given.
+    own of the same name as `backend`. wrap: see `twists`; they go around it. Raises ValueError when the
+    environment needs a sandbox and none is given.
     """
     found = spec(name) if isinstance(name, str) else name
     task = choose_task(found, task)
@@ -267,10 +279,38 @@ def make(
         raise ValueError(
             f"isolate is {isolate!r}; it must be 'process', or None for an environment in this process"
         )
-    if isolate is not None:
-        return _isolated(name, task, backend, options)
+    around = twists(wrap)
     again = partial(found.make, task, **chosen)
-    return as_env(again(), again)
+    env = as_env(again(), again) if isolate is None else _isolated(name, task, backend, options)
+    for twist in around:
+        env = Wrapped(env, twist)
+    return env
+
+
+def twists(wrap: Any) -> list[Twist]:
+    """What goes around an environment, from the inside out, as options say it.
+
+    wrap: a registered wrapper's name, an object ``{"name": ..., option: value, ...}``, a `Twist`, or a list of
+    these. Raises ValueError for an unknown name or option, TypeError for anything else.
+    """
+    found: list[Twist] = []
+    for one in wrap if isinstance(wrap, (list, tuple)) else [wrap]:
+        if isinstance(one, str):
+            one = {"name": one}
+        if not isinstance(one, Mapping):
+            if not all(hasattr(one, part) for part in ("name", "begin", "act", "see")):
+                raise TypeError(
+                    f"wrap has {one!r}; give a wrapper's name, an object with a name, or a list of these"
+                )
+            found.append(one)
+            continue
+        options = {name: value for name, value in one.items() if name != "name"}
+        name = str(one.get("name", ""))
+        made = find("wrappers", name)
+        if (wrong := wrong_option(f"wrapper {name!r}: options", options, made)) is not None:
+            raise ValueError(wrong)
+        found.append(made(**options))
+    return found
 
 
 def choose_task(found: EnvSpec, task: object) -> Task:

@@ -68,9 +68,20 @@ class Tool(Protocol):
     because they change what the others see.
     """
 
-    spec: ToolSpec
-    deadline_s: float | None
-    serial: bool
+    @property
+    def spec(self) -> ToolSpec:
+        """What models are shown."""
+        ...
+
+    @property
+    def deadline_s(self) -> float | None:
+        """Seconds of one call."""
+        ...
+
+    @property
+    def serial(self) -> bool:
+        """Whether its calls of one message keep their order."""
+        ...
 
     async def call(self, arguments: Mapping[str, JsonValue]) -> ToolResult:
         """Run it. Bad arguments are answered (INVALID), and so is every failure; only EnvgymErrors are raised."""

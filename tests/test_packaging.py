@@ -37,7 +37,7 @@ KEPT_IN_MODULE = {
         "AUTO_ORDER", "Group", "check_backend", "choose_task", "find", "gymnasium_id",
         "names", "package_of",
         "reports",
-        "spec", "unregister",
+        "spec", "twists", "unregister",
     },
     "replay": {"as_env", "forked"},
     "rollout": {"took_s", "unplayed"},

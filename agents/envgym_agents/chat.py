@@ -17,8 +17,8 @@ from envgym.limits import Sampling
 from envgym.messages import Action, Message, ToolSpec
 from envgym.policy import Completion, Policy, Prompt, Reply, Session
 from envgym.task import Task
+from envgym_agents.call_formats import HERMES, CallFormat, read_as
 from envgym_agents.compaction import compacted, notes
-from envgym_agents.parse import read_action
 from envgym_agents.template import Added, Conversation, Template
 
 __all__ = ["Format", "LMAgent", "LMAgents", "tools_message", "turn_seed"]
@@ -33,12 +33,7 @@ def turn_seed(seed: int, turn: int) -> int:
 
 def tools_message(tools: Sequence[ToolSpec]) -> Message:
     """The system message that shows tools and the way to call them in the "text" format."""
-    lines = "\n".join(tool.model_dump_json() for tool in tools)
-    return Message(
-        role="system",
-        content=f"Tools, one JSON object per line:\n{lines}\n"
-        'To use one, answer with <tool_call>{"name": ..., "arguments": {...}}</tool_call>',
-    )
+    return HERMES.system(tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +42,8 @@ class LMAgents:
 
     format: "compact" needs a tokenizer with action tokens. sampling: `max_tokens`, `temperature` and `top_p` are
     used; stop ids, allowed ids and seeds are set per turn. tools: to check and name the arguments of calls;
-    `for_env` takes the environment's own. max_length: of the context, None for the policy's bound (4,096 where it
-    names none).
+    `for_env` takes the environment's own. calls: how calls are written in the "text" format. max_length: of the
+    context, None for the policy's bound (4,096 where it names none).
     """
 
     policy: Policy
@@ -58,6 +53,7 @@ class LMAgents:
     tools: tuple[ToolSpec, ...] = ()
     max_length: int | None = None
     name: str = THE_AGENT
+    calls: CallFormat = HERMES
 
     def __post_init__(self) -> None:
         if self.format == "compact" and not self.template.actions:
@@ -136,7 +132,7 @@ class LMAgent:
                 f"{len(turn.prompt_ids)} were recorded at {(turn.segment, turn.position)}"
             )
         text = self._conversation.said(turn.sampled_ids.tolist())
-        self._history.append(read_action(text, self._maker.tools).message)
+        self._history.append(read_as(self._maker.calls, text, self._maker.tools).message)
         self._turn += 1
 
     def fork(self, *, seed: int) -> "LMAgent":
@@ -154,7 +150,7 @@ class LMAgent:
     def _observed(self, step: Step) -> tuple[Message, ...]:
         maker = self._maker
         if self._turn == 0 and maker.format == "text" and maker.tools:
-            return (tools_message(maker.tools), *step.observation)
+            return (maker.calls.system(maker.tools), *step.observation)
         return step.observation
 
     def _show(self, messages: tuple[Message, ...]) -> Added:
@@ -185,4 +181,4 @@ class LMAgent:
 
     def _read(self, completion: Completion) -> Action:
         text = self._conversation.said(completion.ids)
-        return read_action(text, self._maker.tools)
+        return read_as(self._maker.calls, text, self._maker.tools)

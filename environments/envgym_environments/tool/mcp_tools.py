@@ -73,8 +73,6 @@ class McpTools:
     async def _read_tools(self, line: "_Line") -> None:
         found: dict[str, McpTool] = {}
         complaints: list[str] = []
-        server = self.server
-        patience_s = server.start_s + server.call_s + 2 * server.ping_s + 5.0
         for raw in await line.listed():
             name = tool_name(raw.name)
             if name is None or name in found:

@@ -1,0 +1,192 @@
+"""From trails to tasks: a state worth asking for, the shortest known way to it, and proof that it can be reached.
+
+As CuES does (task generation for environments without tasks): explore, abstract what happened to schemas, keep what
+is executable and new, and remember it. Here executable means: the way, played again twice in fresh worlds, ends in
+that state both times; doing nothing does not; and without any one of its actions it is not reached.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from envgym.env import Env, Step
+from envgym.messages import Action, ToolSpec, text_of
+from envgym.synthesis.explore import Explorer, Trail, explore, seen_before, state_of
+from envgym.synthesis.memory import Tried
+from envgym.task import Task
+from envgym.wire import action_to_json, dumps
+
+__all__ = ["Found", "Synthesis", "describe", "synthesize"]
+
+Describe = Callable[["Found", Sequence[ToolSpec]], Awaitable[str]]
+"""The words of a task, for what was found; a model may write them (`describe`)."""
+
+
+class Asks(Protocol):
+    """As `envgym.rewards.Asker`."""
+
+    async def ask(self, question: str, *, seed: int) -> str:
+        """The answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A state, the way to it, and its abstraction. last: what was seen when it was reached."""
+
+    seed: int
+    goal: str
+    way: tuple[Action, ...]
+    schema: str
+    last: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesis:
+    """tasks: new ones. refused: how many candidates failed, by reason."""
+
+    tasks: tuple[Task, ...]
+    refused: dict[str, int]
+
+
+def schema_of(trail: Trail, way: Sequence[Action]) -> str:
+    """A way without its particulars: tools in order, arguments `seen` where found out, else `given`."""
+    texts = [trail.first.text]
+    parts = []
+    for at, action in enumerate(trail.actions):
+        if any(action is one for one in way):
+            for call in action.calls:
+                slots = [f"{k}={'seen' if seen_before(v, texts) else 'given'}" for k, v in call.arguments.items()]
+                parts.append(f"{call.name}({', '.join(slots)})")
+        texts.append(trail.steps[at].text)
+    return " > ".join(parts)
+
+
+async def reach(make: Callable[[], Env], seed: int, way: Sequence[Action]) -> Step | None:
+    """The step at the end of a way, in a fresh world; None where it ends before."""
+    env = make()
+    try:
+        step = await env.reset(seed=seed)
+        for action in way:
+            if step.stop is not None:
+                return None
+            step = await env.step(action)
+        return step
+    finally:
+        await env.close()
+
+
+async def shortened(make: Callable[[], Env], seed: int, way: Sequence[Action], goal: str) -> tuple[Action, ...]:
+    """A way without the actions that do not matter for its end."""
+    kept = list(way)
+    for at in reversed(range(len(kept))):
+        shorter = kept[:at] + kept[at + 1 :]
+        end = await reach(make, seed, shorter)
+        if end is not None and state_of(end) == goal:
+            kept = shorter
+    return tuple(kept)
+
+
+async def synthesize(  # noqa: PLR0913  # what is explored, by whom, how much of it
+    name: str, base: Task, make: Callable[[], Env], explorer: Callable[[int], Explorer], *, count: int,
+    trails: int = 50, turns: int = 8, seed: int = 0, tried: Tried | None = None, per_schema: int = 5,
+    words: Describe | None = None,
+) -> Synthesis:  # fmt: skip
+    """Up to `count` tasks over an environment.
+
+    Args:
+        name: of the environment.
+        base: the task that its worlds are made from.
+        make: gives a fresh environment of `base`.
+        explorer: ``explorer(seed)``, one for each trail.
+        count: of tasks that are wanted; fewer where all trails show no more.
+        trails: how many explorations there are at most.
+        turns: how many actions one has at most.
+        seed: of everything that is drawn.
+        tried: what earlier calls remember; it is added to.
+        per_schema: how many tasks may share a schema, earlier calls' included.
+        words: writes the prompts; by default they say what is to be seen at the end.
+    """
+    tried = Tried() if tried is None else tried
+    tasks: list[Task] = []
+    refused: dict[str, int] = {}
+    for number in range(trails):
+        if len(tasks) >= count:
+            break
+        own = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+        env = make()
+        try:
+            trail = await explore(env, explorer(own), tried, seed=own, turns=turns)
+            tools = env.tools
+        finally:
+            await env.close()
+        for at in range(len(trail.actions)):
+            found = await _candidate(make, trail, at, tried, per_schema)
+            if isinstance(found, str):
+                refused[found] = refused.get(found, 0) + 1
+            elif len(tasks) < count:
+                tried.goals.add(f"{found.seed}:{found.goal}")
+                tried.schemas[found.schema] += 1
+                prompt = await (words or _plain)(found, tools)
+                tasks.append(_task(name, base, found, prompt, len(tasks)))
+    return Synthesis(tuple(tasks), refused)
+
+
+async def _candidate(make: Callable[[], Env], trail: Trail, at: int, tried: Tried, per_schema: int) -> Found | str:
+    """What the state after an action is worth: a find, or the reason why it is none."""
+    goal, begin = state_of(trail.steps[at]), state_of(trail.first)
+    before = {begin, *(state_of(step) for step in trail.steps[:at])}
+    if goal in before:
+        return "nothing changed"
+    if f"{trail.seed}:{goal}" in tried.goals:
+        return "asked for before"
+    way = await shortened(make, trail.seed, trail.actions[: at + 1], goal)
+    schema = schema_of(trail, way)
+    if not way or not schema:
+        return "nothing was called"
+    if tried.schemas[schema] >= per_schema:
+        return "schema used up"
+    ends = [await reach(make, trail.seed, way) for _ in range(2)]
+    if any(end is None or state_of(end) != goal for end in ends):
+        return "not executable"
+    last = ends[0]
+    assert last is not None
+    return Found(trail.seed, goal, way, schema, last)
+
+
+async def _plain(found: Found, tools: Sequence[ToolSpec]) -> str:
+    seen = " ".join(text_of(message) for message in found.last.observation)[:400]
+    return f"Bring it about that the world says: {seen}"
+
+
+def describe(asker: Asks, *, guide: str = "") -> Describe:
+    """Prompts that a model writes: of a schema and its end, never of the way itself. guide: what is wanted."""
+
+    async def words(found: Found, tools: Sequence[ToolSpec]) -> str:
+        listed = "\n".join(f"- {tool.name}: {tool.description[:200]}" for tool in tools)
+        question = (
+            f"Somebody has these tools:\n{listed}\nThe task is done in steps like these: {found.schema}\n"
+            f"At its end this is seen: {found.last.text[:400]}\n{guide}\n"
+            "Write the task as one request, without naming tools or steps. Answer with the request alone."
+        )
+        answer = (await asker.ask(question, seed=found.seed)).strip()
+        return answer or await _plain(found, tools)
+
+    return words
+
+
+def _task(name: str, base: Task, found: Found, prompt: str, number: int) -> Task:
+    reference = [json.loads(dumps(action_to_json(action))) for action in found.way]
+    made = {
+        "env": name, "base": base.model_dump(mode="json"), "seed": found.seed, "goal": found.goal,
+        "schema": found.schema, "reference": reference,
+    }  # fmt: skip
+    return Task(
+        id=f"{name}/synthesized-{found.seed}-{number}",
+        prompt=prompt,
+        split="train" if number % 5 else "heldout",
+        metadata={"synthesized": made},  # type: ignore[dict-item]
+    )

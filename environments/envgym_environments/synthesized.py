@@ -1,0 +1,70 @@
+"""Plays the tasks that `envgym synthesize` made: the environment they were found in, with their goal as its end."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from envgym.env import Env, Step, StopReason
+from envgym.messages import Action, Message
+from envgym.registry import EnvSpec, make
+from envgym.synthesis.explore import state_of
+from envgym.task import Task, TaskSet
+from envgym.wrappers import Seen, Wrapped
+
+__all__ = ["SPEC", "Goal", "make_synthesized", "synthesized_tasks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Ends an episode with reward 1.0 in the state that is asked for; the world's own rewards do not count.
+
+    seed: of the world in which the goal was found, whatever the episode's is. Where the world ends first, the
+    reward is 0.0.
+    """
+
+    task: Task
+    goal: str
+    seed: int
+    name: str = "goal"
+
+    def begin(self, seen: Seen) -> tuple[dict[str, Any], Step]:
+        """The prompt stands first."""
+        asked = Message(role="user", content=self.task.prompt)
+        return {}, replace(seen.last, observation=(asked, *seen.last.observation))
+
+    def act(self, state: dict[str, Any], action: Action, seen: Seen) -> tuple[dict[str, Any], Action | Step]:
+        """Actions are not changed."""
+        return state, action
+
+    def see(self, state: dict[str, Any], action: Action, step: Step, seen: Seen) -> tuple[dict[str, Any], Step]:
+        """Reached, over, or neither."""
+        if state_of(step) == self.goal:
+            step = replace(step, reward=1.0, channels={"reward": 1.0}, stop=StopReason.GOAL, legal=None)
+        elif step.stop is not None:
+            step = replace(step, reward=0.0, channels={"reward": 0.0})
+        else:
+            step = replace(step, reward=None, channels={})
+        return state, step
+
+
+def synthesized_tasks(path: str) -> TaskSet:
+    """The tasks of a file that `envgym synthesize` wrote."""
+    lines = [line for line in Path(path).read_text().splitlines() if line.strip()]
+    return TaskSet([Task.model_validate_json(line) for line in lines])
+
+
+def make_synthesized(task: Task, **options: Any) -> Env:
+    """options: of the environment that the task was found in."""
+    made: Any = task.metadata.get("synthesized")
+    if not isinstance(made, dict):
+        raise ValueError(f"task {task.id!r} was not synthesized; its metadata has no 'synthesized'")
+    inner = make(str(made["env"]), Task.model_validate(made["base"]), **options)
+    return Wrapped(inner, Goal(task, str(made["goal"]), int(made["seed"])))
+
+
+SPEC = EnvSpec(
+    name="synthesized",
+    tasks=synthesized_tasks,
+    make=make_synthesized,
+    description="Tasks that `envgym synthesize` found in another environment.",
+)
