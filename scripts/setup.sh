@@ -115,8 +115,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 pip=$VENV/bin/pip
 say "installing torch $TORCH (CPU build)"
 install_torch
-say "installing envgym with the extras code, data, docker, train, endpoint, cluster and dev"
-"$pip" install -qq -c constraints.txt -e '.[code,data,docker,train,endpoint,cluster,dev]'
+say "installing envgym with the extras code, data, docker, train, endpoint, cluster, watch and dev"
+"$pip" install -qq -c constraints.txt -e '.[code,data,docker,train,endpoint,cluster,watch,dev]'
 rm -f "$VENV"/.envgym-*
 touch "$stamp"
 say "done: $VENV"

@@ -12,10 +12,12 @@ from pydantic import Field, ValidationError, model_validator
 
 from envgym.limits import Limits
 from envgym.options import hint
+from envgym_agents.learn.config_loop import LoopSettings, Watch
 from envgym_agents.learn.config_reinforce import Critic, Frozen, Members, Reinforce
 
 __all__ = [
-    "Critic", "Evaluate", "Members", "ModelConfig", "Reinforce", "TrainConfig", "WarmStart", "load", "override",
+    "Critic", "Evaluate", "LoopSettings", "Members", "ModelConfig", "Reinforce", "TrainConfig", "WarmStart",
+    "Watch", "load", "override",
 ]  # fmt: skip
 
 

@@ -7,6 +7,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from envgym_agents.learn.config_loop import LoopSettings, Watch
+
 __all__ = ["Critic", "Frozen", "Members", "Reinforce"]
 
 
@@ -189,9 +191,17 @@ class Reinforce(Frozen):
     """longer gradients are shortened to it"""
     checkpoint_every: int = Field(default=10, ge=1)
     """steps between two checkpoints: what a resumed run repeats at most"""
+    loop: LoopSettings = LoopSettings()
+    watch: Watch = Watch()
 
     @model_validator(mode="after")
     def _enough_to_choose_from(self) -> Self:
         if self.members.kind == "resample-on-correct" and self.members.played < self.group:
             raise ValueError(f"members.played {self.members.played} is below group {self.group}")
+        return self
+
+    @model_validator(mode="after")
+    def _gap_to_something(self) -> Self:
+        if self.watch.gap and not self.metric:
+            raise ValueError("watch.gap is a gap to `metric`, and that names no channel")
         return self
