@@ -20,16 +20,17 @@ class LoopSettings(_Section):
     """Whether playing, grading and learning overlap, and how old a token may then be."""
 
     staleness: int | None = Field(default=None, ge=0)
-    """most versions between the weights that sampled a token and those that learn from it; 0: playing and learning
-    take turns; none: 1 where no other setting asks for turns, else 0"""
+    """most versions that a trained token is behind; 0: playing and learning take turns; none: 1 if possible"""
     spoiled: Literal["drop_member", "drop_group", "mask", "refill"] = "drop_member"
-    """of a group with a failed or stale member: see docs/buffers.md"""
+    """of a group with a failed or stale member"""
     refills: int = Field(default=2, ge=0)
     """most times that fresh members are asked for, per group"""
     stretch: int = Field(default=0, ge=0)
-    """tokens after which an episode in progress is given up if it has become too stale to learn from; 0: never"""
+    """tokens after which an episode that has become too stale to learn from is given up; 0: never"""
+    retries: int = Field(default=1, ge=0)
+    """fresh tries of an episode whose world failed; one that still fails is left out of its group"""
     replay: float = Field(default=0.0, ge=0, le=4)
-    """groups learned from again while they are fresh enough, as a multiple of the new ones; from staleness 1 on"""
+    """groups learned from again while they are fresh enough, as a multiple of the new ones"""
     replay_tokens: int = Field(default=100_000, ge=1)
     """tokens of earlier steps' groups that are kept for it"""
 
@@ -48,7 +49,7 @@ class Watch(_Section):
     tensorboard: bool = False
     """event files in the run folder's tensorboard/"""
     wandb: Literal["off", "offline", "online"] = "off"
-    """Weights & Biases; offline: files in the run folder's wandb/, to be synced later"""
+    """Weights & Biases; offline: files in the run folder's wandb/"""
     trackio: bool = False
     """a trackio database, in the folder that TRACKIO_DIR names"""
     project: str = "envgym"
@@ -60,7 +61,7 @@ class Watch(_Section):
     gradient: float = Field(default=0.0, ge=0)
     """stop: the gradient is this many times as long as the median of the last 20 steps'"""
     gap: float = Field(default=0.0, ge=0)
-    """stop: the reward's gain since the first step exceeds that of `metric` by more"""
+    """stop: the reward's gain since the first step exceeds that of `reinforce.metric` by more"""
     patience: int = Field(default=3, ge=1)
     """steps in a row that it takes"""
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from envgym_agents.learn.config_loop import LoopSettings, Watch
+from envgym_agents.learn.config_loop import LoopSettings
 
 __all__ = ["Critic", "Frozen", "Members", "Reinforce"]
 
@@ -156,8 +156,6 @@ class Reinforce(Frozen):
     members: Members = Members()
     oversample: float = Field(default=3.0, ge=1)
     """most groups played per step, as a multiple of `tasks`"""
-    retries: int = Field(default=1, ge=0)
-    """fresh tries of an episode whose world failed; one that still fails is left out of its group"""
     credit: str = "dr-grpo"
     """the credit scheme (`envgym list` shows them)"""
     credit_options: dict[str, Any] = Field(default_factory=dict)
@@ -192,16 +190,9 @@ class Reinforce(Frozen):
     checkpoint_every: int = Field(default=10, ge=1)
     """steps between two checkpoints: what a resumed run repeats at most"""
     loop: LoopSettings = LoopSettings()
-    watch: Watch = Watch()
 
     @model_validator(mode="after")
     def _enough_to_choose_from(self) -> Self:
         if self.members.kind == "resample-on-correct" and self.members.played < self.group:
             raise ValueError(f"members.played {self.members.played} is below group {self.group}")
-        return self
-
-    @model_validator(mode="after")
-    def _gap_to_something(self) -> Self:
-        if self.watch.gap and not self.metric:
-            raise ValueError("watch.gap is a gap to `metric`, and that names no channel")
         return self

@@ -81,7 +81,10 @@ class RunFolder:
 def _stored(path: Path) -> TrainConfig:
     """The configuration of a run folder; of one from before there was a choice, playing and learning took turns."""
     values = json.loads(path.read_text())
-    values.get("reinforce", {}).setdefault("loop", {"staleness": 0})
+    reinforce = values.get("reinforce", {})
+    loop = reinforce.setdefault("loop", {"staleness": 0})
+    if "retries" in reinforce:
+        loop["retries"] = reinforce.pop("retries")
     return TrainConfig.model_validate(values)
 
 
@@ -95,7 +98,7 @@ DURATION = frozenset(
         "reinforce.steps",
         "reinforce.minutes",
         "reinforce.checkpoint_every",
-        "reinforce.watch",
+        "watch",
         "warm_start.minutes",
     ]
 )

@@ -34,7 +34,6 @@ from envgym.buffer import (
     oldest_version,
 )
 from envgym.buffer.replay import ReplayState
-from envgym.clean_up import end_all
 from envgym.episode import Episode, Group, Turn
 from envgym.jobs import Job, Memory, Stretch
 from envgym.policy import AgentFactory
@@ -141,7 +140,9 @@ class Overlapped:
             progress = replace(progress, stop=stop)
             self._save(progress)
         finally:
-            await end_all(producers)
+            for producer in producers:
+                producer.cancel()
+            await asyncio.gather(*producers, return_exceptions=True)
             thread.shutdown(wait=True)
         return progress
 

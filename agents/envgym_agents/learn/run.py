@@ -193,8 +193,8 @@ class Run:
             max_tokens=self.config.max_tokens,
             device=self.config.device,
         )
-        metrics, stops = Metrics(self.folder.path / "metrics.jsonl"), Stops(config.watch)
-        watched = writers(config.watch, self.folder.path, self.config.model_dump(mode="json"))
+        metrics, stops = Metrics(self.folder.path / "metrics.jsonl"), Stops(self.config.watch)
+        watched = writers(self.config.watch, self.folder.path, self.config.model_dump(mode="json"))
         with watched, self.bar("reinforce", config.steps, budget_minutes=config.minutes) as bar:
 
             async def on_step(progress: Progress, found: Collected, values: dict[str, float]) -> None:
@@ -305,7 +305,7 @@ def _arena(config: TrainConfig, backend: SandboxBackend | None) -> Arena:
         backend=backend,
         options=config.env_options,
         concurrency=config.concurrency,
-        retries=config.reinforce.retries,
+        retries=config.reinforce.loop.retries,
         max_failures=config.max_failures,
     )
 

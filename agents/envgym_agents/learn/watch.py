@@ -1,9 +1,9 @@
 """What watches a run: writers that are told each step's metrics, and stops for what a run does not recover from.
 
-`metrics.jsonl` is written in any case; these are beside it. A stop says what happened, the value, the bound and what
-to look at; the run can be resumed from its last checkpoint, also with another bound. The symptoms: log-probabilities
-that differ between sampler and learner, entropy that collapses, gradients that spike, and a reward that grows while
-what is really wanted does not (Gao et al. 2022, arXiv 2210.10760).
+`metrics.jsonl` is written in any case; these are beside it. A stop says what happened, the value, the bound and
+what to look at; the run can be resumed from its last checkpoint, with other bounds, too. What it looks for: sampler
+and learner that disagree about log-probabilities, entropy that collapses, gradients that spike, and a reward that
+grows while what is really wanted does not (Gao et al. 2022, arXiv 2210.10760).
 """
 
 from collections import deque
@@ -74,14 +74,14 @@ class _TensorBoard(AbstractContextManager["_TensorBoard"]):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise _missing("tensorboard", "tensorboard") from error
-        self._to = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+        self._to = SummaryWriter(str(folder / "tensorboard"))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
-            self._to.add_scalar(name, value, step)  # type: ignore[no-untyped-call]
+            self._to.add_scalar(name, value, step)
 
     def __exit__(self, *_: object) -> None:
-        self._to.close()  # type: ignore[no-untyped-call]
+        self._to.close()
 
 
 class _Wandb(AbstractContextManager["_Wandb"]):
@@ -92,7 +92,11 @@ class _Wandb(AbstractContextManager["_Wandb"]):
             raise _missing("wandb", "wandb") from error
         folder.mkdir(parents=True, exist_ok=True)
         self._run = wandb.init(
-            project=config.project, name=folder.name, dir=str(folder), mode=config.wandb, config=dict(settings)
+            project=config.project,
+            name=folder.name,
+            dir=str(folder),
+            mode="online" if config.wandb == "online" else "offline",
+            config=dict(settings),
         )
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
@@ -121,7 +125,7 @@ class _Trackio(AbstractContextManager["_Trackio"]):
 
 
 def _missing(name: str, package: str) -> ValueError:
-    return ValueError(f"reinforce.watch.{name}: {package} is not installed; pip install 'envgym[watch]'")
+    return ValueError(f"watch.{name}: {package} is not installed; pip install 'envgym[watch]'")
 
 
 @dataclass(slots=True)
@@ -140,9 +144,7 @@ class Stops:
         self._times = {name: self._times.get(name, 0) + 1 for name in found}
         for name, times in self._times.items():
             if times >= self.config.patience:
-                raise Anomaly(
-                    f"stopped after step {step}: {found[name]}, {times} steps in a row (reinforce.watch.{name})"
-                )
+                raise Anomaly(f"stopped after step {step}: {found[name]}, {times} steps in a row (watch.{name})")
 
     def _mismatch(self, values: Mapping[str, float]) -> tuple[str, str] | None:
         gap, bound = values.get("sampler_gap"), self.config.mismatch

@@ -1,4 +1,4 @@
-"""What watches a run stops it for what it should, with a sentence that says why, and writes where it was told to."""
+"""What watches a run stops it for what it should, saying why, and writes where it was told to."""
 
 import json
 import math
@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from envgym_agents.learn.config import Reinforce, Watch
+from envgym_agents.learn.config import TrainConfig, Watch
 from envgym_agents.learn.watch import Anomaly, Stops
 
 CASES = {
@@ -44,8 +44,8 @@ def test_each_anomaly_ends_the_run_after_as_many_steps_in_a_row_and_says_what_it
 def test_a_step_that_says_nothing_of_it_is_no_anomaly():
     stops = Stops(Watch(mismatch=0.1, entropy=0.1, gradient=2.0, gap=0.1, patience=1))
     stops.look(1, {})
-    with pytest.raises(ValueError, match=r"watch\.gap is a gap to `metric`"):
-        Reinforce(watch=Watch(gap=0.1))
+    with pytest.raises(ValueError, match=r"watch\.gap is a gap to reinforce\.metric"):
+        TrainConfig(watch=Watch(gap=0.1))
 
 
 WRITE = """
@@ -77,12 +77,7 @@ print(json.dumps({"board": board, "trackio": [[row["step"], row["reward"]] for r
 def test_the_writers_that_are_asked_for_hold_every_step(tmp_path):
     """In processes of their own: the libraries keep state for as long as a process lives."""
     run = tmp_path / "run"
-    own = {
-        "TRACKIO_DIR": str(tmp_path / "trackio"),
-        "HOME": str(tmp_path),
-        "WANDB_SILENT": "true",
-        "WANDB_MODE": "",
-    }
+    own = {"TRACKIO_DIR": str(tmp_path / "trackio"), "HOME": str(tmp_path), "WANDB_SILENT": "true"}
     found = ""
     for code in (WRITE, READ):
         done = subprocess.run(
