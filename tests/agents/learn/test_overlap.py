@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from envgym_agents.chat import LMAgents  # noqa: E402
 from envgym_agents.learn.config import LoopSettings, Reinforce  # noqa: E402
 from envgym_agents.learn.overlap import Overlapped, staleness_of  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
-from envgym_agents.learn.update import adamw  # noqa: E402
+from envgym_agents.learn.update import Learner, adamw  # noqa: E402
+from envgym_agents.model import new_model  # noqa: E402
+from envgym_agents.policies.transformer import TransformerPolicy  # noqa: E402
+from envgym_agents.template import template_for  # noqa: E402
+from envgym_agents.tokenizer import train_tokenizer  # noqa: E402
 
 from envgym.buffer import oldest_version  # noqa: E402
 from envgym.env import Step, StopReason  # noqa: E402
@@ -263,3 +268,45 @@ def test_a_policy_that_samples_from_the_learners_own_weights_is_refused(uneven, 
     made = looped(Reinforce(), tmp_path, model, memory=None, on_step=None, policy=policy)
     with pytest.raises(ValueError, match="give the learner a copy"):
         asyncio.run(made.run())
+
+
+def test_the_policy_that_trains_models_samples_from_each_weights_that_are_published(vault, tmp_path):
+    """Chat agents over batched passes and cached contexts, while a learner updates its copy in another thread."""
+    actions = ["act:read", *(f"act:press-{panel}" for panel in "ab"), *(f"act:open-{digit}" for digit in "012")]
+    tokenizer = train_tokenizer(
+        ["you are in front of the vault", "panel a code 1"], actions=actions, vocab_size=300
+    )
+    config = Reinforce(steps=5, tasks=3, group=4, lr=1e-3, checkpoint_every=2, loop=LoopSettings(staleness=2))
+    learners, policys = (new_model(len(tokenizer), size="tiny", seed=5, context=128) for _ in range(2))
+    begun = {name: value.clone() for name, value in learners.state_dict().items()}
+    history: list[dict[str, float]] = []
+
+    async def on_step(progress, found, told):
+        history.append(told)
+
+    async def run():
+        async with TransformerPolicy(policys) as policy:
+            with StoreWriter(tmp_path / "store") as memory:
+                made = Overlapped(
+                    Learner(Scorer(learners), adamw(learners, lr=config.lr, weight_decay=0.0)),
+                    policy,
+                    LMAgents(policy, template_for(tokenizer), "compact", Sampling(max_tokens=1)),
+                    Arena("test-vault", Rollout(limits=Limits(turns=5)), concurrency=16, memory=memory),
+                    TaskOrder(vault.tasks().split("train"), 0),
+                    config,
+                    0,
+                    tmp_path / "run",
+                    on_step,
+                )
+                progress = await made.run()
+                assert progress.step == 5
+                assert policy.version == made.queue.version
+
+    asyncio.run(run())
+    assert max(told.get("staleness_max", 0.0) for told in history) <= 2
+    gaps = [told["sampler_gap"] for told in history if "sampler_gap" in told]
+    assert gaps
+    assert max(gaps) < 1e-4
+    trained = learners.state_dict()
+    assert all(torch.equal(trained[name], value) for name, value in policys.state_dict().items())
+    assert not all(torch.equal(trained[name], value) for name, value in begun.items())
