@@ -88,6 +88,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreReader",
     "StoreWriter",
+    "Stretch",
     "Taken",
     "Task",
     "TaskSet",
@@ -164,7 +165,7 @@ _MODULES = {
         "Replaying",
     ),
     "jobs": (
-        "Job", "Memory", "run_episode", "stream",
+        "Job", "Memory", "Stretch", "run_episode", "stream",
     ),
     "rollout": (
         "Origin", "Recorder", "Rollout", "branch", "play",

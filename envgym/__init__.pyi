@@ -52,6 +52,7 @@ from envgym.interpreter import InterpreterSnapshot as InterpreterSnapshot
 from envgym.interpreter import Variable as Variable
 from envgym.jobs import Job as Job
 from envgym.jobs import Memory as Memory
+from envgym.jobs import Stretch as Stretch
 from envgym.jobs import run_episode as run_episode
 from envgym.jobs import stream as stream
 from envgym.limits import Limits as Limits
@@ -196,6 +197,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreReader",
     "StoreWriter",
+    "Stretch",
     "Taken",
     "Task",
     "TaskSet",

@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 from envgym.cast import Cast
 from envgym.clean_up import close_all, end_all, release_all, snapshots_of
 from envgym.deadlines import deadline
-from envgym.env import THE_AGENT, Env, Snapshot
-from envgym.episode import Episode, Unfinished
+from envgym.env import THE_AGENT, Env, Snapshot, StopReason
+from envgym.episode import Began, Episode, Unfinished
 from envgym.errors import Boundary, EnvgymError, Failure, Overloaded, PoolFull, ReplayDiverged, boundary
 from envgym.holding import let_go
 from envgym.policy import Agent
@@ -24,7 +24,7 @@ from envgym.regain import regain
 from envgym.rollout import Origin, Recorder, Rollout, play, took_s, unplayed
 from envgym.window import Pass, Window
 
-__all__ = ["Job", "Memory", "run_episode", "stream"]
+__all__ = ["Job", "Memory", "Stretch", "run_episode", "stream"]
 
 T = TypeVar("T")
 
@@ -60,6 +60,22 @@ class Memory(Recorder, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """A partial rollout: after every `tokens` tokens of its context an episode stands still and `goes_on` is asked.
+
+    It is given the episode as far as it has come (stop TOKEN_LIMIT; see `envgym.buffer.Partial`), whose world and
+    agent are alive. False ends it there.
+    """
+
+    tokens: int
+    goes_on: Callable[[Episode], Awaitable[bool]]
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise ValueError(f"Stretch.tokens is {self.tokens}; it must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One episode to be played: how to make its environment and agents, and its seeds.
 
@@ -79,6 +95,7 @@ class Job:
     actor: str = THE_AGENT
     start: Snapshot | None = None
     group: str = ""
+    stretch: Stretch | None = None
 
 
 async def run_episode(job: Job) -> Episode:
@@ -122,7 +139,7 @@ async def _attempt(
                 known = {"root": found.began.root, "turns": tuple(found.turns), "wall_s": took_s(found)}
             failure = Failure.of(error, where=where, turn=len(known.get("turns", ())))
             return replace(unplayed(job.task_id, origin, job.rollout, failure, started), **known)
-        episode = await play(env, cast, origin=origin, rollout=job.rollout, found=found)
+        episode = await _played(job, env, cast, origin, found)
         if memory is not None and episode.failure is None:
             memory.append(episode)
             if job.rollout.durable:
@@ -133,6 +150,26 @@ async def _attempt(
         return episode
     finally:
         await close_all(env, () if cast is None else cast.everyone, limits.close_s)
+
+
+async def _played(job: Job, env: Env, cast: Cast, origin: Origin, found: Unfinished | None) -> Episode:
+    """Play to the end, or from stretch to stretch; the record is of one episode that was never cut."""
+    limits = job.rollout.limits
+    while job.stretch is not None:
+        most = job.stretch.tokens + (0 if found is None else _tokens(found))
+        if limits.tokens is not None and limits.tokens <= most:
+            break
+        rollout = replace(job.rollout, limits=limits.model_copy(update={"tokens": most}))
+        episode = await play(env, cast, origin=origin, rollout=rollout, found=found)
+        if episode.stop is not StopReason.TOKEN_LIMIT or not await job.stretch.goes_on(episode):
+            return episode
+        began = Began(episode.id, episode.task_id, episode.root, episode.seed, group=job.group)
+        found, origin = Unfinished(began, list(episode.turns)), replace(origin, step=episode.turns[-1].step)
+    return await play(env, cast, origin=origin, rollout=job.rollout, found=found)
+
+
+def _tokens(found: Unfinished) -> int:
+    return sum(len(turn.prompt_ids) + len(turn.sampled_ids) for turn in found.turns)
 
 
 async def _as_coroutine(awaitable: Awaitable[T]) -> T:

@@ -115,8 +115,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 pip=$VENV/bin/pip
 say "installing torch $TORCH (CPU build)"
 install_torch
-say "installing envgym with the extras code, data, docker, train, endpoint, cluster, lora, mcp, sql, search, text and dev"
-"$pip" install -qq -c constraints.txt -e '.[code,data,docker,train,endpoint,cluster,lora,mcp,sql,search,text,dev]'
+say "installing envgym with the extras code, data, docker, train, endpoint, cluster, lora, mcp, sql, search, text, watch and dev"
+"$pip" install -qq -c constraints.txt -e '.[code,data,docker,train,endpoint,cluster,lora,mcp,sql,search,text,watch,dev]'
+# Its chat templates are test cases; nothing of it is installed.
+say "downloading the wheel of trl 1.16.0"
+"$pip" download -qq --no-deps -d "$VENV/wheels" trl==1.16.0
 rm -f "$VENV"/.envgym-*
 touch "$stamp"
 say "done: $VENV"

@@ -172,8 +172,17 @@ class FolderTemplate:
         return text
 
     def render(self, messages: Sequence[tuple[str, str]]) -> str:
-        """The reference text of (role, text) messages, with the prompt of the next assistant message."""
-        return self._apply(_SHAPES[self._shape](messages))
+        """The reference text of (role, text) messages, with the prompt of the next assistant message.
+
+        Where the template refuses a sequence of roles in the shape that it took at first, the next one is tried;
+        what then does not extend the context opens a segment.
+        """
+        for shape in _SHAPES[self._shape : -1]:
+            try:
+                return self._apply(shape(messages))
+            except (TemplateError, TypeError, KeyError, ValueError):
+                continue
+        return self._apply(_SHAPES[-1](messages))
 
     def _apply(self, messages: Sequence[tuple[str, str]]) -> str:
         return self._tokenizer.apply_chat_template(  # type: ignore[no-any-return]

@@ -22,7 +22,7 @@ from envgym.errors import (
     Misconfigured,
     SandboxDied,
 )
-from envgym.jobs import Job, run_episode, stream
+from envgym.jobs import Job, Stretch, run_episode, stream
 from envgym.limits import Limits
 from envgym.messages import Action, Message
 from envgym.policy import Agent, Reply
@@ -779,3 +779,31 @@ def test_33_what_every_episode_would_meet_ends_the_run_and_is_no_episode(wait: b
         run(one)
     with pytest.raises(Misconfigured, match="no key"):
         asyncio.run(collect([one, job(number=1)], concurrency=2, retries=3))
+
+
+def test_an_episode_in_stretches_is_the_one_that_was_never_cut_and_may_be_given_up_between_two() -> None:
+    policy = ScriptedPolicy(tokens=4)
+    asked: list[int] = []
+
+    def stretched(answers: Sequence[bool]) -> Job:
+        left = list(answers)
+
+        async def goes_on(cut: Episode) -> bool:
+            assert cut.stop is StopReason.TOKEN_LIMIT
+            asked.append(len(cut.turns))
+            return left.pop(0)
+
+        made = job(lambda env: ScriptedAgent([NOTE, NOTE, NOTE, GIVE_UP], policy=policy))
+        return replace(made, stretch=Stretch(8, goes_on)) if answers else made
+
+    whole = asyncio.run(run_episode(stretched([])))
+    parts = asyncio.run(run_episode(stretched([True, True, True])))
+    assert asked == [1, 2, 3]
+    assert (parts.stop, parts.root, len(parts.turns)) == (whole.stop, whole.root, 4)
+    for one, other in zip(parts.turns, whole.turns, strict=True):
+        assert (one.messages, one.step, one.position) == (other.messages, other.step, other.position)
+        assert one.sampled_ids.tolist() == other.sampled_ids.tolist()
+    given_up = asyncio.run(run_episode(stretched([True, False])))
+    assert (given_up.stop, len(given_up.turns)) == (StopReason.TOKEN_LIMIT, 2)
+    with pytest.raises(ValueError, match=r"Stretch\.tokens is 0"):
+        Stretch(0, lambda episode: None)

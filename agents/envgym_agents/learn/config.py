@@ -12,10 +12,12 @@ from pydantic import Field, ValidationError, model_validator
 
 from envgym.limits import Limits
 from envgym.options import hint
+from envgym_agents.learn.config_loop import LoopSettings, Watch
 from envgym_agents.learn.config_reinforce import Critic, Frozen, Members, Reinforce
 
 __all__ = [
-    "Critic", "Evaluate", "Members", "ModelConfig", "Reinforce", "TrainConfig", "WarmStart", "load", "override",
+    "Critic", "Evaluate", "LoopSettings", "Members", "ModelConfig", "Reinforce", "TrainConfig", "WarmStart",
+    "Watch", "load", "override",
 ]  # fmt: skip
 
 
@@ -155,6 +157,7 @@ class TrainConfig(Frozen):
     warm_start: WarmStart = WarmStart()
     reinforce: Reinforce = Reinforce()
     evaluate: Evaluate = Evaluate()
+    watch: Watch = Watch()
     seed: int = Field(default=0, ge=0)
     """fixes everything that is drawn"""
     device: str = "cpu"
@@ -169,6 +172,12 @@ class TrainConfig(Frozen):
     """computed positions per forward pass: memory, not mathematics"""
     max_failures: float = Field(default=0.5, ge=0, le=1)
     """a run stops when the world failed a larger share of the episodes of a step or an evaluation"""
+
+    @model_validator(mode="after")
+    def _gap_to_something(self) -> Self:
+        if self.watch.gap and not self.reinforce.metric:
+            raise ValueError("watch.gap is a gap to reinforce.metric, and that names no channel")
+        return self
 
 
 def load(

@@ -7,6 +7,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from envgym_agents.learn.config_loop import LoopSettings
+
 __all__ = ["Critic", "Frozen", "Members", "Reinforce"]
 
 
@@ -154,8 +156,6 @@ class Reinforce(Frozen):
     members: Members = Members()
     oversample: float = Field(default=3.0, ge=1)
     """most groups played per step, as a multiple of `tasks`"""
-    retries: int = Field(default=1, ge=0)
-    """fresh tries of an episode whose world failed; one that still fails is left out of its group"""
     credit: str = "dr-grpo"
     """the credit scheme (`envgym list` shows them)"""
     credit_options: dict[str, Any] = Field(default_factory=dict)
@@ -189,6 +189,7 @@ class Reinforce(Frozen):
     """longer gradients are shortened to it"""
     checkpoint_every: int = Field(default=10, ge=1)
     """steps between two checkpoints: what a resumed run repeats at most"""
+    loop: LoopSettings = LoopSettings()
 
     @model_validator(mode="after")
     def _enough_to_choose_from(self) -> Self:

@@ -45,7 +45,7 @@ class RunFolder:
         self._stages: dict[str, Any] = {}
         if (self.path / "stages.json").exists():
             self._stages = json.loads((self.path / "stages.json").read_text())
-        earlier = TrainConfig.model_validate_json(stored.read_text()) if stored.exists() else None
+        earlier = _stored(stored) if stored.exists() else None
         # a finished stage is not run again: a new bound on it would say what was not done
         open_bounds = [name for name in DURATION if name.partition(".")[0] not in self._stages]
         if earlier is not None and (changed := differing(earlier, config, may_differ=open_bounds)):
@@ -78,6 +78,16 @@ class RunFolder:
             return [reader[one] for one in sorted(reader.ids) if own.fullmatch(one)]
 
 
+def _stored(path: Path) -> TrainConfig:
+    """The configuration of a run folder; of one from before there was a choice, playing and learning took turns."""
+    values = json.loads(path.read_text())
+    reinforce = values.get("reinforce", {})
+    loop = reinforce.setdefault("loop", {"staleness": 0})
+    if "retries" in reinforce:
+        loop["retries"] = reinforce.pop("retries")
+    return TrainConfig.model_validate(values)
+
+
 # What may change between a run and its resumption: how long it goes on, how many threads compute (which can
 # change the last bits of a sum, so the resumed weights then need not equal the uninterrupted ones'), and how often
 # snapshots are taken for the next one.
@@ -88,6 +98,7 @@ DURATION = frozenset(
         "reinforce.steps",
         "reinforce.minutes",
         "reinforce.checkpoint_every",
+        "watch",
         "warm_start.minutes",
     ]
 )

@@ -48,13 +48,15 @@ class TaskOrder:
 
     def draw(self, count: int) -> list[Task]:
         """The next `count` tasks."""
-        drawn = []
-        for position in range(self.cursor, self.cursor + count):
-            lap, index = divmod(position, len(self.tasks))
-            order = np.random.default_rng([self.seed, 3, lap]).permutation(len(self.tasks))
-            drawn.append(self.tasks[int(order[index])])
+        drawn = [self.at(position) for position in range(self.cursor, self.cursor + count)]
         self.cursor += count
         return drawn
+
+    def at(self, position: int) -> Task:
+        """The task of that draw, wherever the cursor is."""
+        lap, index = divmod(position, len(self.tasks))
+        order = np.random.default_rng([self.seed, 3, lap]).permutation(len(self.tasks))
+        return self.tasks[int(order[index])]
 
 
 @dataclass(frozen=True, slots=True)

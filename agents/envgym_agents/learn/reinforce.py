@@ -40,7 +40,7 @@ from envgym_agents.learn.values.fresh import Resampler, is_fresh
 from envgym_agents.learn.values.several import Several
 from envgym_agents.learn.values.valuation import Valuation
 
-__all__ = ["Loop", "Progress", "Versioned"]
+__all__ = ["Loop", "OnStep", "Progress", "Versioned", "ended"]
 
 
 class Versioned(Protocol):
@@ -64,6 +64,19 @@ class Progress:
     stop: str = ""
     length: float = 0.0
     running: dict[str, Any] = field(default_factory=dict)
+
+
+def ended(config: Reinforce, progress: Progress) -> str:
+    """The bound of a configuration that a loop has reached, or why it was stopped; "" while it goes on."""
+    if progress.stop:
+        return progress.stop
+    if progress.step >= config.steps:
+        return "steps"
+    if config.minutes is not None and progress.seconds >= config.minutes * 60:
+        return "minutes"
+    if config.tokens is not None and progress.tokens >= config.tokens:
+        return "tokens"
+    return ""
 
 
 OnStep = Callable[[Progress, Collected, dict[str, float]], Awaitable[None]]
@@ -98,7 +111,7 @@ class Loop:
             raise ValueError(f"scheme {self.config.credit!r} compares with greedy members; give make_greedy")
         progress = self._resume()
         begun = time.perf_counter() - progress.seconds
-        while not (stop := self._ended(progress)):
+        while not (stop := ended(self.config, progress)):
             progress = await self._step(progress, begun)
             if progress.step % self.config.checkpoint_every == 0:
                 self._save(progress)
@@ -167,15 +180,6 @@ class Loop:
         grown, tokens = await values.anew(found.sampled, step=step, resampler=resampler)
         rows = credited(grown, scheme, self.config, is_fresh)
         return rows, learned | {"fresh_tokens": learned["fresh_tokens"] + tokens}
-
-    def _ended(self, progress: Progress) -> str:
-        if progress.step >= self.config.steps:
-            return "steps"
-        if self.config.minutes is not None and progress.seconds >= self.config.minutes * 60:
-            return "minutes"
-        if self.config.tokens is not None and progress.tokens >= self.config.tokens:
-            return "tokens"
-        return ""
 
     def _resume(self) -> Progress:
         newest = latest(self.folder)

@@ -13,6 +13,7 @@ from envgym.options import hint, wrong_option
 from envgym.registry import EnvSpec, find, spec
 from envgym.task import Task, TaskSet, evenly
 from envgym_agents.learn.config import TrainConfig
+from envgym_agents.learn.overlap import staleness_of
 from envgym_agents.learn.play import Scripted
 from envgym_agents.learn.values.valuation import try_scheme
 from envgym_agents.model import check_device, shape_of
@@ -58,6 +59,7 @@ def resolve(config: TrainConfig, agents: Iterable[tuple[str, str]]) -> Resolved:
 
 def _check_credit(config: TrainConfig) -> None:
     """Raise ValueError when the credit scheme that a configuration names cannot be made with its options."""
+    staleness_of(config.reinforce)
     try:
         try_scheme(config.reinforce)
     except TypeError as error:

@@ -7,6 +7,7 @@ on from their own checkpoints. So a run that was killed at any point is resumed 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
 from envgym_agents.learn.folder import TRAJECTORIES, RunFolder
 from envgym_agents.learn.identity import claim, compared
+from envgym_agents.learn.overlap import Overlapped, staleness_of
 from envgym_agents.learn.pack import rows_of
 from envgym_agents.learn.play import Arena, TaskOrder, seed_of
 from envgym_agents.learn.reinforce import Loop, Progress
@@ -42,6 +44,7 @@ from envgym_agents.learn.update import Learner, adamw
 from envgym_agents.learn.values.fresh import Resampler
 from envgym_agents.learn.values.several import valued
 from envgym_agents.learn.warm_start import Imitation, imitate, split_tasks
+from envgym_agents.learn.watch import Stops, writers
 from envgym_agents.model import load_model, parameters
 
 __all__ = ["Run", "evaluate_folders", "opened", "train"]
@@ -119,7 +122,7 @@ class Run:
                 bar.update(state.update, f"loss {loss:.3f}{last}")
 
             state = imitate(
-                self.learner(student, lr=config.lr, weight_decay=config.weight_decay),
+                self.learner(student.model, lr=config.lr, weight_decay=config.weight_decay),
                 [row for row in rows if row.key in learn],
                 [row for row in rows if row.key in held],
                 config,
@@ -131,11 +134,11 @@ class Run:
         self.folder.finish("warm_start", asdict(state))
         return state
 
-    def learner(self, student: Student, *, lr: float, weight_decay: float) -> Learner:
-        """A learner of the student's model, with a fresh optimiser."""
+    def learner(self, model: Any, *, lr: float, weight_decay: float) -> Learner:
+        """A learner of the model, with a fresh optimiser."""
         return Learner(
-            Scorer(student.model, temperature=self.config.model.temperature),
-            adamw(student.model, lr=lr, weight_decay=weight_decay),
+            Scorer(model, temperature=self.config.model.temperature),
+            adamw(model, lr=lr, weight_decay=weight_decay),
             max_tokens=self.config.max_tokens,
             device=self.config.device,
         )
@@ -176,7 +179,9 @@ class Run:
     async def reinforce(self, student: Student) -> Progress:
         """The policy-gradient loop, with metrics, trajectories and quick evaluations as it goes."""
         config = self.config.reinforce
-        learner = self.learner(student, lr=config.lr, weight_decay=config.weight_decay)
+        # who plays while it learns samples from weights of its own
+        model = deepcopy(student.model) if staleness_of(config) else student.model
+        learner = self.learner(model, lr=config.lr, weight_decay=config.weight_decay)
         if config.kl > 0:
             frozen, _ = load_model(self.begun_from, device=self.config.device, dtype="float32")
             learner.reference = Scorer(frozen, temperature=self.config.model.temperature)
@@ -188,11 +193,13 @@ class Run:
             max_tokens=self.config.max_tokens,
             device=self.config.device,
         )
-        metrics = Metrics(self.folder.path / "metrics.jsonl")
-        with self.bar("reinforce", config.steps, budget_minutes=config.minutes) as bar:
+        metrics, stops = Metrics(self.folder.path / "metrics.jsonl"), Stops(self.config.watch)
+        watched = writers(self.config.watch, self.folder.path, self.config.model_dump(mode="json"))
+        with watched, self.bar("reinforce", config.steps, budget_minutes=config.minutes) as bar:
 
             async def on_step(progress: Progress, found: Collected, values: dict[str, float]) -> None:
                 metrics.append(progress.step, values)
+                watched.write(progress.step, values)
                 every = self.config.evaluate.every
                 if every and progress.step % every == 0:
                     quick = self.named.test_tasks[: self.config.evaluate.quick]
@@ -200,22 +207,28 @@ class Run:
                     await self.evaluate(f"step-{progress.step:05d}", agents, quick)
                 note = f"success {values.get('success', 0.0):.1%}, {values['groups']:.0f} groups"
                 bar.update(progress.step, note, elapsed_s=values["total_s"])
+                stops.look(progress.step, values)
 
-            loop = Loop(
-                learner=learner,
-                policy=student.policy,
-                make_agent=student.agents(temperature=self.config.model.temperature),
-                arena=self.arena.by("student"),
-                order=TaskOrder(self.named.train_tasks, self.config.seed),
-                config=config,
-                seed=self.config.seed,
-                folder=self.folder.path / "checkpoints" / "reinforce",
-                on_step=on_step,
-                valuation=valuation,
-                make_greedy=student.agents(temperature=0.0),
-                resampler=Resampler(student.policy, student.sampling),
-            )
-            progress = await loop.run()
+            parts: dict[str, Any] = {
+                "learner": learner,
+                "policy": student.policy,
+                "make_agent": student.agents(temperature=self.config.model.temperature),
+                "arena": self.arena.by("student"),
+                "order": TaskOrder(self.named.train_tasks, self.config.seed),
+                "config": config,
+                "seed": self.config.seed,
+                "folder": self.folder.path / "checkpoints" / "reinforce",
+                "on_step": on_step,
+            }
+            if staleness_of(config):
+                progress = await Overlapped(**parts).run()
+            else:
+                progress = await Loop(
+                    **parts,
+                    valuation=valuation,
+                    make_greedy=student.agents(temperature=0.0),
+                    resampler=Resampler(student.policy, student.sampling),
+                ).run()
         student.save(self.folder.path / "trained")
         return progress
 
@@ -292,7 +305,7 @@ def _arena(config: TrainConfig, backend: SandboxBackend | None) -> Arena:
         backend=backend,
         options=config.env_options,
         concurrency=config.concurrency,
-        retries=config.reinforce.retries,
+        retries=config.reinforce.loop.retries,
         max_failures=config.max_failures,
     )
 

@@ -1,0 +1,71 @@
+"""The settings of how playing and learning share the time, and of what is watched meanwhile.
+
+Two parts of `envgym_agents.learn.config`, which reads and checks them.
+"""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = ["LoopSettings", "Watch"]
+
+
+class _Section(BaseModel):
+    """A section; its fields' docstrings are what `envgym train --settings` says of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class LoopSettings(_Section):
+    """Whether playing, grading and learning overlap, and how old a token may then be."""
+
+    staleness: int | None = Field(default=None, ge=0)
+    """most versions that a trained token is behind; 0: playing and learning take turns; none: 1 if possible"""
+    spoiled: Literal["drop_member", "drop_group", "mask", "refill"] = "drop_member"
+    """of a group with a failed or stale member"""
+    refills: int = Field(default=2, ge=0)
+    """most times that fresh members are asked for, per group"""
+    stretch: int = Field(default=0, ge=0)
+    """tokens after which an episode that has become too stale to learn from is given up; 0: never"""
+    retries: int = Field(default=1, ge=0)
+    """fresh tries of an episode whose world failed; one that still fails is left out of its group"""
+    replay: float = Field(default=0.0, ge=0, le=4)
+    """groups learned from again while they are fresh enough, as a multiple of the new ones"""
+    replay_tokens: int = Field(default=100_000, ge=1)
+    """tokens of earlier steps' groups that are kept for it"""
+
+    @model_validator(mode="after")
+    def _only_while_it_overlaps(self) -> Self:
+        if self.staleness == 0:
+            for name in ("spoiled", "refills", "stretch", "replay", "replay_tokens"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name} {getattr(self, name)!r} has no use where staleness is 0")
+        return self
+
+
+class Watch(_Section):
+    """Where the metrics go beside metrics.jsonl, and what ends a run early: each stop is off at 0."""
+
+    tensorboard: bool = False
+    """event files in the run folder's tensorboard/"""
+    wandb: Literal["off", "offline", "online"] = "off"
+    """Weights & Biases; offline: files in the run folder's wandb/"""
+    trackio: bool = False
+    """a trackio database, in the folder that TRACKIO_DIR names"""
+    project: str = "envgym"
+    """the project's name there"""
+    mismatch: float = Field(default=0.0, ge=0)
+    """stop: a log-probability as sampled differs by more nats from the learner's"""
+    entropy: float = Field(default=0.0, ge=0)
+    """stop: the mean entropy of sampled tokens is below it, in nats"""
+    gradient: float = Field(default=0.0, ge=0)
+    """stop: the gradient is this many times as long as the median of the last 20 steps'"""
+    gap: float = Field(default=0.0, ge=0)
+    """stop: the reward's gain since the first step exceeds that of `reinforce.metric` by more"""
+    patience: int = Field(default=3, ge=1)
+    """steps in a row that it takes"""
+
+    @property
+    def stops(self) -> bool:
+        """Whether anything can end a run early."""
+        return any((self.mismatch, self.entropy, self.gradient, self.gap))

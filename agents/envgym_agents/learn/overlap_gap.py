@@ -1,0 +1,29 @@
+"""Whether the policy samples from the very weights that the learner has, measured on what it has just sampled."""
+
+import numpy as np
+import torch
+
+from envgym.buffer import Taken
+from envgym_agents.learn.pack import batches, rows_of
+from envgym_agents.learn.update import Learner
+
+__all__ = ["sampler_gap"]
+
+
+@torch.no_grad()
+def sampler_gap(learner: Learner, taken: Taken) -> dict[str, float]:
+    """The largest difference, in nats, between a log-probability as sampled and as the learner computes it.
+
+    Of one episode that the learner's present weights have sampled; {} where the batch has none: of older weights'
+    tokens the difference is their age, too.
+    """
+    for group in taken.groups:
+        for episode in group:
+            runs = [run.version for turn in episode.turns for run in turn.versions]
+            if episode.failure is not None or not runs or set(runs) != {taken.version}:
+                continue
+            rows = rows_of(episode, np.ones(episode.sampled_tokens, np.float32))
+            parts = batches(rows, max_tokens=learner.max_tokens, share_prefixes=False, device=learner.device)
+            gaps = [(learner.scorer.score(part).logprobs - part.logprobs).abs().max() for part in parts]
+            return {"sampler_gap": float(torch.stack(gaps).max())}
+    return {}

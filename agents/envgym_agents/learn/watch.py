@@ -1,0 +1,195 @@
+"""What watches a run: writers that are told each step's metrics, and stops for what a run does not recover from.
+
+`metrics.jsonl` is written in any case; these are beside it. A stop says what happened, the value, the bound and
+what to look at; the run can be resumed from its last checkpoint, with other bounds, too. What it looks for: sampler
+and learner that disagree about log-probabilities, entropy that collapses, gradients that spike, and a reward that
+grows while what is really wanted does not (Gao et al. 2022, arXiv 2210.10760).
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from envgym_agents.learn.config_loop import Watch
+
+__all__ = ["Anomaly", "Stops", "Writer", "writers"]
+
+_RECENT, _LEAST = 20, 5
+
+
+class Anomaly(RuntimeError):
+    """A run was stopped by what it watches for; the message says by what. It can be resumed."""
+
+
+class Writer(Protocol):
+    """Is told the metrics of every step; a context manager, which flushes at its end."""
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """The metrics of one step."""
+        ...
+
+
+class Writers(AbstractContextManager["Writers"]):
+    """Those that a configuration asks for, opened together. Raises ValueError for one that is not installed."""
+
+    def __init__(self, config: Watch, folder: Path, settings: Mapping[str, Any]) -> None:
+        self._config, self._folder, self._settings = config, folder, settings
+        self._stack, self._open = ExitStack(), list[Writer]()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            if self._config.tensorboard:
+                self._open.append(stack.enter_context(_TensorBoard(self._folder)))
+            if self._config.wandb != "off":
+                self._open.append(stack.enter_context(_Wandb(self._config, self._folder, self._settings)))
+            if self._config.trackio:
+                self._open.append(stack.enter_context(_Trackio(self._config, self._folder, self._settings)))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Tell every one of them."""
+        for writer in self._open:
+            writer.write(step, values)
+
+
+def writers(config: Watch, folder: Path, settings: Mapping[str, Any]) -> Writers:
+    """What to write metrics with; settings: the run's configuration, for writers that keep it."""
+    return Writers(config, folder, settings)
+
+
+class _TensorBoard(AbstractContextManager["_TensorBoard"]):
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise _missing("tensorboard", "tensorboard") from error
+        self._to = SummaryWriter(str(folder / "tensorboard"))
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._to.add_scalar(name, value, step)
+
+    def __exit__(self, *_: object) -> None:
+        self._to.close()
+
+
+class _Wandb(AbstractContextManager["_Wandb"]):
+    def __init__(self, config: Watch, folder: Path, settings: Mapping[str, Any]) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise _missing("wandb", "wandb") from error
+        folder.mkdir(parents=True, exist_ok=True)
+        self._run = wandb.init(
+            project=config.project,
+            name=folder.name,
+            dir=str(folder),
+            mode="online" if config.wandb == "online" else "offline",
+            config=dict(settings),
+        )
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def __exit__(self, *_: object) -> None:
+        self._run.finish()
+
+
+class _Trackio(AbstractContextManager["_Trackio"]):
+    def __init__(self, config: Watch, folder: Path, settings: Mapping[str, Any]) -> None:
+        try:
+            from trackio.sqlite_storage import SQLiteStorage
+        except ImportError as error:
+            raise _missing("trackio", "trackio") from error
+        self._storage, self._project, self._name = SQLiteStorage, config.project, folder.name
+        self._settings = dict(settings)
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        self._storage.bulk_log(
+            project=self._project, run=self._name, metrics_list=[dict(values)], steps=[step], config=self._settings
+        )
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+def _missing(name: str, package: str) -> ValueError:
+    return ValueError(f"watch.{name}: {package} is not installed; pip install 'envgym[watch]'")
+
+
+@dataclass(slots=True)
+class Stops:
+    """Looks at each step's metrics. It keeps the last steps only: a run that is resumed begins to look anew."""
+
+    config: Watch
+    _times: dict[str, int] = field(default_factory=dict)
+    _norms: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    _first: tuple[float, float] | None = None
+
+    def look(self, step: int, values: Mapping[str, float]) -> None:
+        """Raise Anomaly when something has been wrong for `patience` steps in a row."""
+        found = dict(filter(None, (self._mismatch(values), self._entropy(values), self._gradient(values),
+                                   self._gap(values))))  # fmt: skip
+        self._times = {name: self._times.get(name, 0) + 1 for name in found}
+        for name, times in self._times.items():
+            if times >= self.config.patience:
+                raise Anomaly(f"stopped after step {step}: {found[name]}, {times} steps in a row (watch.{name})")
+
+    def _mismatch(self, values: Mapping[str, float]) -> tuple[str, str] | None:
+        gap, bound = values.get("sampler_gap"), self.config.mismatch
+        if not bound or gap is None or gap <= bound:
+            return None
+        return "mismatch", (
+            f"a token's log-probability as sampled and as the learner computes it differ by {gap:.3g} nats, more "
+            f"than {bound:g}; the sampler has other weights, another temperature or other numbers: look at the "
+            "policy's last update"
+        )
+
+    def _entropy(self, values: Mapping[str, float]) -> tuple[str, str] | None:
+        entropy, bound = values.get("entropy"), self.config.entropy
+        if not bound or entropy is None or entropy >= bound:
+            return None
+        return "entropy", (
+            f"the entropy of sampled tokens is {entropy:.3g} nats, below {bound:g}: the policy has collapsed; "
+            "lower lr, raise reinforce.entropy or reinforce.kl, and go on from an earlier checkpoint"
+        )
+
+    def _gradient(self, values: Mapping[str, float]) -> tuple[str, str] | None:
+        norm, factor = values.get("grad_norm"), self.config.gradient
+        if not factor or norm is None:
+            return None
+        usual = median(self._norms) if len(self._norms) >= _LEAST else None
+        if usual is not None and not norm <= factor * usual:  # nan is a spike, too
+            return "gradient", (
+                f"the gradient is {norm:.3g} long, more than {factor:g} times the {usual:.3g} of the last steps; "
+                "lower lr or max_grad_norm, and look at this step's episodes"
+            )
+        self._norms.append(norm)
+        return None
+
+    def _gap(self, values: Mapping[str, float]) -> tuple[str, str] | None:
+        gap, bound = values.get("metric_gap"), self.config.gap
+        if not bound or gap is None:
+            return None
+        reward = values.get("reward", 0.0)
+        if self._first is None:
+            self._first = (gap, reward)
+        grown = gap - self._first[0]
+        if grown <= bound:
+            return None
+        return "gap", (
+            f"since the first step the reward has gained {grown:.3g} more than reinforce.metric has, above "
+            f"{bound:g} (reward {self._first[1]:.3g} then, {reward:.3g} now): it is being earned by something else "
+            "than what is wanted; read some of the last episodes"
+        )

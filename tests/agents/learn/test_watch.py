@@ -1,0 +1,91 @@
+"""What watches a run stops it for what it should, saying why, and writes where it was told to."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from envgym_agents.learn.config import TrainConfig, Watch
+from envgym_agents.learn.watch import Anomaly, Stops
+
+CASES = {
+    "mismatch": ("sampler_gap", [1e-5, 1e-5], [0.3, 0.3, 0.3], r"differ by 0\.3 nats, more than 0\.1"),
+    "entropy": ("entropy", [0.9, 0.7], [0.01, 0.02, 0.03], r"entropy of sampled tokens is 0\.03 nats, below 0\.1"),
+    "gap": ("metric_gap", [0.2, 0.25], [0.4, 0.5, 0.6], r"gained 0\.4 more than reinforce\.metric has, above 0\.1"),
+    "gradient": (
+        "grad_norm",
+        [1.0, 1.2, 0.9, 1.1, 1.0],
+        [9.0, math.nan, 12.0],
+        r"12 long, more than 4 times the 1 ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_anomaly_ends_the_run_after_as_many_steps_in_a_row_and_says_what_it_saw(name):
+    metric, well, ill, said = CASES[name]
+    bound = {name: 4.0 if name == "gradient" else 0.1}
+    stops, off = Stops(Watch(**bound, patience=3)), Stops(Watch())
+    steps = [*well, *ill[:2], well[0], *ill[:2]]  # one good step between begins the count anew
+    for step, value in enumerate(steps):
+        stops.look(step, {metric: value})
+    with pytest.raises(Anomaly, match=rf"after step {len(steps)}: .*{said}.* 3 steps in a row .*watch\.{name}"):
+        stops.look(len(steps), {metric: ill[2]})
+    for step, value in enumerate([*well, *ill, *ill]):
+        off.look(step, {metric: value})
+
+
+def test_a_step_that_says_nothing_of_it_is_no_anomaly():
+    stops = Stops(Watch(mismatch=0.1, entropy=0.1, gradient=2.0, gap=0.1, patience=1))
+    stops.look(1, {})
+    with pytest.raises(ValueError, match=r"watch\.gap is a gap to reinforce\.metric"):
+        TrainConfig(watch=Watch(gap=0.1))
+
+
+WRITE = """
+import sys
+from pathlib import Path
+from envgym_agents.learn.config import Watch
+from envgym_agents.learn.watch import writers
+
+with writers(Watch(tensorboard=True, wandb="offline", trackio=True), Path(sys.argv[1]), {"seed": 3}) as to:
+    for step in (1, 2):
+        to.write(step, {"reward": step / 2, "entropy": 1.0})
+"""
+
+READ = """
+import json, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from trackio.sqlite_storage import SQLiteStorage
+
+found = EventAccumulator(sys.argv[1] + "/tensorboard")
+found.Reload()
+board = [[event.step, event.value] for event in found.Scalars("reward")]
+rows = SQLiteStorage.get_logs("envgym", "run")
+print(json.dumps({"board": board, "trackio": [[row["step"], row["reward"]] for row in rows]}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_writers_that_are_asked_for_hold_every_step(tmp_path):
+    """In processes of their own: the libraries keep state for as long as a process lives."""
+    run = tmp_path / "run"
+    own = {"TRACKIO_DIR": str(tmp_path / "trackio"), "HOME": str(tmp_path), "WANDB_SILENT": "true"}
+    found = ""
+    for code in (WRITE, READ):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(run)], capture_output=True, text=True, timeout=280, check=False,
+            env=os.environ | own, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        found = done.stdout
+    told = json.loads(found.splitlines()[-1])
+    assert told == {"board": [[1, 0.5], [2, 1.0]], "trackio": [[1, 0.5], [2, 1.0]]}
+    assert [path.suffix for path in Path(run).glob("wandb/offline-run-*/*.wandb")] == [".wandb"]
