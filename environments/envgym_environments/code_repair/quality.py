@@ -10,6 +10,7 @@ import difflib
 import symtable
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 __all__ = ["patch_lines", "patch_similarity", "problems"]
 
@@ -54,6 +55,7 @@ def patch_lines(base: Texts, submitted: Texts) -> int:
     return sum(line[:1] in ("+", "-") for lines in diffs for line in lines)
 
 
+@lru_cache(maxsize=256)  # the base's file is the same in every grade of a task, and takes as long as five tests
 def problems(text: str | None) -> int:
     """How many a Python module has: syntax errors, warnings of the compiler, undefined names, unused imports.
 
@@ -80,7 +82,8 @@ def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 def _names(tree: ast.Module, table: symtable.SymbolTable) -> int:
     """Undefined names and unused imports of a module; 0 where anything may be bound unseen."""
-    if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)):
+    nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.ImportFrom, ast.Constant))]
+    if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in nodes):
         return 0
     scopes = list(_scopes(table))
     top = {one.get_name(): one for one in table.get_symbols()}
@@ -92,9 +95,7 @@ def _names(tree: ast.Module, table: symtable.SymbolTable) -> int:
         for one in scope.get_symbols()
         if one.is_referenced() and (scope is table or one.is_global())
     }
-    listed = {
-        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
+    listed = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     imported = {name for name, one in top.items() if one.is_imported()}
     future = {
         alias.asname or alias.name
