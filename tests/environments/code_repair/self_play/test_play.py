@@ -171,7 +171,7 @@ def test_it_meets_the_environment_contract(repository, in_backend) -> None:
 
     async def body(backend) -> None:
         make = lambda: SelfPlay(repository, backend, attempts=1)  # noqa: E731
-        report = await check_env(make, turns=6, policy=follow, deadline_s=120, uses_seed=True, seeds=(0, 1))
+        report = await check_env(make, turns=7, policy=follow, deadline_s=120, uses_seed=True, seeds=(0, 1))
         assert not report.unreached
 
     in_backend(body)
