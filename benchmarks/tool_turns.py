@@ -2,7 +2,7 @@
 
 Beside each stands its floor in the same run: the same SELECT on a bare sqlite3 connection, the same cell by `exec`
 in this process, the same look as a bare function. A turn is a call read, checked, done, shown and made a Step; of
-`python` it is also a way into a sandbox and back, and the digest of all variables for the state key. `fork` is an
+`python` it is also a way into a sandbox and back. `fork` is an
 environment's fork: for `python` a fork of the interpreter's process (bar 5 ms).
 """
 

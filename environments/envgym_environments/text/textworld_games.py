@@ -72,7 +72,8 @@ class TextWorld:
 
     async def step(self, action: Action) -> Step:
         """One command; one that the game does not know costs a turn."""
-        said = clean(action.text).replace("\n", " ").strip()[:200] if not action.calls else ""
+        said = clean(action.text).replace("\n", " ").strip() if not action.calls else ""
+        said = said.encode()[:190].decode("utf-8", "ignore")  # its interpreter takes no more bytes
         state, _, _ = self._game.step(said or "wait a moment")
         self._taken += 1
         return self._step(state, _body(str(state.feedback)))
