@@ -27,7 +27,7 @@ __all__ = ["data_command"]
 data_command = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="Look at, choose from, merge, grade and convert stored episodes.",
+    help="Look at, choose from, merge, grade, convert stored episodes.",
 )
 
 

@@ -564,3 +564,17 @@ def test_a_collection_from_a_server_is_paid_by_what_it_reports_and_goes_on(tmp_p
     assert ["user", "assistant", "tool"] in conversations
     with StoreReader(out) as reader:
         assert not any(len(turn.sampled_ids) for episode in reader for turn in episode.turns)
+
+
+def test_calls_written_in_text_are_read_and_tools_are_shown_in_words():
+    text = "Action: guess\nAction Input: 7"
+    reply, asked = said(each((200, answer(text))), tools=Guess.tools, call_format="react")
+    (call,) = reply.action.calls
+    assert (call.name, call.arguments, reply.action.text) == ("guess", {"number": 7}, text)
+    assert "tools" not in asked.bodies[0]
+    assert "Action Input" in asked.bodies[0]["messages"][0]["content"]
+    assert reply.shown[0].role == "system"
+    wrong, _ = said(each((200, answer("Action: gues"))), tools=Guess.tools, call_format="react")
+    assert "unknown tool 'gues'" in wrong.action.error.message
+    with pytest.raises(ValueError, match="call_format is 'reakt'; did you mean 'react'"):
+        said(each((200, answer())), call_format="reakt")

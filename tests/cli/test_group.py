@@ -25,7 +25,7 @@ def test_help_lists_every_command_with_a_summary(envgym):
     assert set(listed) >= set(names("commands")) >= {"list", "doctor", "new", "check", "collect", "show", "reap"}
     assert all(len(line.split()) > 3 for line in listed.values()), listed
     assert not [line for line in listed.values() if "console entry" in line]
-    assert "Look at, choose from, merge, grade and convert stored episodes." in listed["data"]
+    assert "Look at, choose from, merge, grade, convert stored episodes." in listed["data"]
 
 
 def test_help_imports_nothing_heavy_and_no_leaf():
