@@ -28,8 +28,8 @@ def _templates() -> dict[str, str]:
 
 TEMPLATES = _templates()
 SPECIAL = ["<|im_start|>", "<|eot_id|>", "<|end|>", "<|assistant|>", "<|user|>", "<|system|>"]
-REFUSED: frozenset[str] = frozenset()
-"""Those that cannot lay out plain text by itself: refused when a folder is opened, before anything is played."""
+REFUSED = {f"{name}{kind}" for name in ("idefics3", "llava_next", "smolvlm") for kind in ("", "_training")}
+"""They take text only as one of several parts: refused when a folder is opened, before anything is played."""
 WORDS = ["look", "at the tests", "they fail", "apply 3", "now they pass \u00e9\u00df", " two\nlines ", "{'a': 1}"]
 
 

@@ -15,6 +15,7 @@ from statistics import median
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from envgym.errors import EnvgymError
 from envgym_agents.learn.config_loop import Watch
 
 __all__ = ["Anomaly", "Stops", "Writer", "writers"]
@@ -22,7 +23,7 @@ __all__ = ["Anomaly", "Stops", "Writer", "writers"]
 _RECENT, _LEAST = 20, 5
 
 
-class Anomaly(RuntimeError):
+class Anomaly(EnvgymError):
     """A run was stopped by what it watches for; the message says by what. It can be resumed."""
 
 

@@ -20,11 +20,12 @@ pytest.importorskip("matplotlib")
 
 from envgym_agents.learn import run as run_module  # noqa: E402
 from envgym_agents.learn.cli import preset, presets  # noqa: E402
-from envgym_agents.learn.config import TrainConfig, load  # noqa: E402
+from envgym_agents.learn.config import LoopSettings, TrainConfig, Watch, load  # noqa: E402
 from envgym_agents.learn.evaluate import evaluation  # noqa: E402
 from envgym_agents.learn.folder import RunFolder, differing  # noqa: E402
 from envgym_agents.learn.pool import report_runs  # noqa: E402
 from envgym_agents.learn.run import evaluate_folders, train  # noqa: E402
+from envgym_agents.learn.watch import Anomaly  # noqa: E402
 
 from envgym.messages import Action  # noqa: E402
 from envgym.policy import Reply  # noqa: E402
@@ -382,3 +383,23 @@ def test_a_part_of_the_tasks_comes_from_all_over_their_order(config, vault, tmp_
 
     known = [task.id for task in vault.tasks().split("train")]
     assert asyncio.run(chosen()) == [known[place * len(known) // 4] for place in range(4)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_run_that_overlaps_is_stopped_by_what_it_watches_and_goes_on_with_another_bound(config, tmp_path):
+    config = config.model_copy(
+        update={
+            "reinforce": config.reinforce.model_copy(update={"loop": LoopSettings(staleness=1), "teaches": "all"}),
+            "watch": Watch(entropy=50.0, patience=2),
+        }
+    )
+    with pytest.raises(Anomaly, match=r"stopped after step 2: the entropy .* below 50.*\(watch\.entropy\)"):
+        train(config, tmp_path / "run")
+    config = config.model_copy(update={"watch": Watch()})
+    report = train(config, tmp_path / "run", resume=True)
+    assert report["reinforce"]["stop"] == "steps"
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert max(line.get("staleness_max", 0.0) for line in lines) <= 1
+    assert (tmp_path / "run" / "trained" / "model.safetensors").exists()
