@@ -79,7 +79,7 @@ def config(vault) -> TrainConfig:
             "expert": "test-solver",
             "model": {"size": "tiny", "vocabulary": 300, "context": 128, "answer": 64},
             "warm_start": dict(min_updates=10, max_updates=20, evaluate_every=10, rows=8, validation=0.2, warmup=2),
-            "reinforce": dict(steps=3, tasks=2, group=4, oversample=1, checkpoint_every=1, kl=0.01),
+            "reinforce": dict(steps=3, tasks=2, group=4, oversample=1, checkpoint_every=1, loss={"kl": 0.01}),
             "evaluate": dict(baselines=["test-guesser", "test-solver"], every=2, quick=4, bootstrap=200),
             "concurrency": 16,
         }
