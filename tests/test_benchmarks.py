@@ -18,7 +18,8 @@ BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 NAMES = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem != "run_all" and path.stem[0] != "_")
 IN_SANDBOXES = {
     *("pool_storm", "sandbox_fork", "sandbox_start", "sandbox_thousand", "shell_roundtrip", "suggest_reach"),
-    *("cheat_matrix", "interpreter_fork", "sandbox_leaks", "sandbox_turns", "task_factory", "task_set", "tool_turns"),
+    *("cheat_matrix", "interpreter_fork", "sandbox_leaks", "sandbox_turns", "task_factory", "task_set"),
+    "tool_turns",
 }
 
 

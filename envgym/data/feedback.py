@@ -12,7 +12,7 @@ import json
 import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -231,11 +231,11 @@ def _items(answer: str) -> tuple[list[Any], list[str]]:
     return found, []
 
 
-def _is_number(number: object, most: int) -> bool:
+def _is_number(number: object, most: int) -> TypeGuard[int]:
     return isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= most
 
 
-def _is_turn(number: object, episode: Episode) -> bool:
+def _is_turn(number: object, episode: Episode) -> TypeGuard[int]:
     return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(episode.turns)
 
 

@@ -13,11 +13,12 @@ from pydantic import Field, ValidationError, model_validator
 from envgym.limits import Limits
 from envgym.options import hint
 from envgym_agents.learn.config_loop import LoopSettings, Watch
+from envgym_agents.learn.config_loss import LearnerMemory, Loss
 from envgym_agents.learn.config_reinforce import Critic, Frozen, Members, Reinforce
 
 __all__ = [
-    "Critic", "Evaluate", "LoopSettings", "Members", "ModelConfig", "Reinforce", "TrainConfig", "WarmStart",
-    "Watch", "load", "override",
+    "Critic", "Evaluate", "LearnerMemory", "LoopSettings", "Loss", "Members", "ModelConfig", "Reinforce",
+    "TrainConfig", "WarmStart", "Watch", "load", "override",
 ]  # fmt: skip
 
 
@@ -170,6 +171,7 @@ class TrainConfig(Frozen):
     """turns between snapshots of worlds, so that a resumed run plays fewer again; 0: none"""
     max_tokens: int = Field(default=8192, ge=64)
     """computed positions per forward pass: memory, not mathematics"""
+    learner: LearnerMemory = LearnerMemory()
     max_failures: float = Field(default=0.5, ge=0, le=1)
     """a run stops when the world failed a larger share of the episodes of a step or an evaluation"""
 

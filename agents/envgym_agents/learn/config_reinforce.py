@@ -5,17 +5,12 @@ A part of `envgym_agents.learn.config`, which reads and checks it.
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from envgym_agents.learn.config_loop import LoopSettings
+from envgym_agents.learn.config_loss import Frozen, Loss
 
 __all__ = ["Critic", "Frozen", "Members", "Reinforce"]
-
-
-class Frozen(BaseModel):
-    """A section of a configuration: its fields' docstrings are what `envgym train --settings` says of them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class Critic(Frozen):
@@ -183,8 +178,7 @@ class Reinforce(Frozen):
     """how far it may rise above 1"""
     entropy: float = Field(default=0.0, ge=0)
     """weight of the entropy bonus"""
-    kl: float = Field(default=0.0, ge=0)
-    """weight of the divergence from the model that RL begins with"""
+    loss: Loss = Loss()
     max_grad_norm: float = Field(default=1.0, gt=0)
     """longer gradients are shortened to it"""
     checkpoint_every: int = Field(default=10, ge=1)
@@ -195,4 +189,9 @@ class Reinforce(Frozen):
     def _enough_to_choose_from(self) -> Self:
         if self.members.kind == "resample-on-correct" and self.members.played < self.group:
             raise ValueError(f"members.played {self.members.played} is below group {self.group}")
+        return self
+
+    @model_validator(mode="after")
+    def _goes_with_its_loss(self) -> Self:
+        self.loss.check(self)
         return self

@@ -2,11 +2,12 @@
 
 A `Row` is one segment of one episode with the places that were sampled in it; a `Batch` is rows as tensors. Two
 layouts give the same loss: *padded* (rows side by side, padding on the right, where a causal model cannot see
-it) and *shared* (the rows of one task as a tree, every common prefix computed once). No model is run here.
+it) and *shared* (rows as a forest of tokens, nothing padded, every common prefix computed once). No model is run
+here.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from envgym.episode import Episode, Turn
+from envgym_agents.learn.forest import Forest, cost, grown, side_by_side
 
 __all__ = ["Batch", "Row", "batches", "padded", "placed", "rows_of", "shared"]
 
@@ -26,6 +28,8 @@ class Row:
     ids [L] int32; at [K] where the sampled ids are in it; logprobs [K] as sampled; credit [K]; weights [K], the
     share of each token in the loss (an episode's sum to the same whatever its length and rows).
     allowed: per sampled token the ids it was restricted to, or None.
+    turn: of each the number of its turn in the episode's path; empty where nobody asks. earned, costs: of the whole
+    episode, its reward and the sums of its steps' costs.
     """
 
     episode: str
@@ -36,6 +40,9 @@ class Row:
     credit: NDArray[np.float32]
     weights: NDArray[np.float32]
     allowed: tuple[tuple[int, ...] | None, ...]
+    turn: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    earned: float = 0.0
+    costs: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.at) and self.at[0] < 1:
@@ -76,33 +83,39 @@ def rows_of(
     credit = credit[shared:]
     if not len(credit):
         return []
-    segments: dict[int, list[tuple[Turn, int]]] = {}
+    segments: dict[int, list[_Member]] = {}
     for index, turn in enumerate(turns):
         skipped = len(turn.sampled_ids) if index < own_from else shared if index == own_from else 0
-        segments.setdefault(turn.segment, []).append((turn, skipped))
+        segments.setdefault(turn.segment, []).append((turn, skipped, index))
     rows, start = [], 0
     for members in segments.values():
-        count = sum(len(turn.sampled_ids) - skipped for turn, skipped in members)
+        count = sum(len(turn.sampled_ids) - skipped for turn, skipped, _ in members)
         if count:
             rows.append(_row(episode, members, credit[start : start + count], 1.0 / len(credit)))
         start += count
     return rows
 
 
-def _row(episode: Episode, members: list[tuple[Turn, int]], credit: NDArray[np.float32], weight: float) -> Row:
-    """members: the turns of one segment, and how many of each one's first sampled tokens do not train."""
+_Member = tuple[Turn, int, int]
+"""A turn, how many of its first sampled tokens do not train, and its number in the path."""
+
+
+def _row(episode: Episode, members: list[_Member], credit: NDArray[np.float32], weight: float) -> Row:
+    """members: the turns of one segment."""
     pieces: list[NDArray[np.int32]] = []
     at: list[int] = []
+    number: list[int] = []
     logprobs: list[NDArray[np.float32]] = []
     allowed: list[tuple[int, ...] | None] = []
     length = 0
-    for turn, skipped in members:
+    for turn, skipped, index in members:
         pieces += [turn.prompt_ids, turn.sampled_ids]
         length += len(turn.prompt_ids)
         if len(turn.sampled_ids) > skipped:
             at += range(length + skipped, length + len(turn.sampled_ids))
             logprobs.append(turn.logprobs[skipped:])
             allowed += [turn.allowed, *[None] * (len(turn.sampled_ids) - 1)][skipped:]
+            number += [index] * (len(turn.sampled_ids) - skipped)
         length += len(turn.sampled_ids)
     return Row(
         episode=episode.id,
@@ -113,15 +126,26 @@ def _row(episode: Episode, members: list[tuple[Turn, int]], credit: NDArray[np.f
         credit=np.asarray(credit, np.float32),
         weights=np.full(len(at), weight, np.float32),
         allowed=tuple(allowed),
+        turn=np.array(number, np.int32),
+        earned=episode.reward or 0.0,
+        costs=_costs(episode),
     )
+
+
+def _costs(episode: Episode) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for turn in episode.turns:
+        for name, value in turn.step.cost.items():
+            found[name] = found.get(name, 0.0) + value
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """Rows as tensors.
 
-    ids [B, L] int64. positions [B, L] int64 and mask [B, 1, L, L] float (0 may look, -inf may not) exist in the
-    shared layout only; without them, attention is plain causal.
+    ids [B, L] int64. positions [B, L] int64 and forest (who sees whom) exist in the shared layout only, where B =
+    1; without them, attention is plain causal.
     where [K]: index into the flattened [B*L] of the position that predicts each sampled token; targets [K];
     logprobs, credit, weights [K] float32. The first `restricted` of the K tokens were drawn from subsets of
     `vocabulary` [U] ids: open_RU [R, U] says which, `slots` [R] where the target is in it.
@@ -130,7 +154,7 @@ class Batch:
 
     ids: Tensor
     positions: Tensor | None
-    mask: Tensor | None
+    forest: Forest | None
     where: Tensor
     targets: Tensor
     logprobs: Tensor
@@ -160,65 +184,18 @@ def padded(rows: Sequence[Row], device: str = "cpu") -> Batch:
 
 
 def shared(rows: Sequence[Row], device: str = "cpu") -> Batch:
-    """Rows as one tree of tokens (B = 1): a common prefix appears once, each token sees only its ancestors.
-
-    Sorted rows share their longest prefix with a neighbour, so one pass builds the tree.
-    """
-    ids, depth, paths = _tree(rows)
-    size = len(ids)
-    mask = np.full((size, size), -np.inf, np.float32)
-    done = 0
-    for path in sorted(paths, key=lambda path: int(path[-1])):
-        new = path[path >= done]
-        if len(new):
-            old = len(path) - len(new)
-            mask[done : done + len(new), path[:old]] = 0.0
-            mask[done : done + len(new), done : done + len(new)] = np.triu(
-                np.full((len(new), len(new)), -np.inf, np.float32), 1
-            )
-            done += len(new)
-    where = [path[row.at - 1].astype(np.int64) for row, path in zip(rows, paths, strict=True)]
-    return _batch(
-        rows,
-        torch.from_numpy(ids)[None],
-        torch.from_numpy(depth)[None],
-        torch.from_numpy(mask)[None, None],
-        where,
-        device,
-    )
-
-
-def _tree(rows: Sequence[Row]) -> tuple[NDArray[np.int64], NDArray[np.int64], list[NDArray[np.int64]]]:
-    """Node ids [N], node depths [N], and for each row the nodes of its inputs, root first."""
-    paths: list[NDArray[np.int64]] = [np.zeros(0, np.int64)] * len(rows)
-    ids: list[NDArray[np.int32]] = []
-    depth: list[NDArray[np.int64]] = []
-    size = 0
-    before, before_path = np.zeros(0, np.int32), np.zeros(0, np.int64)
-    for index in sorted(range(len(rows)), key=lambda index: rows[index].ids[:-1].tobytes()):
-        row = rows[index].ids[:-1]
-        common = _common(before, row)
-        new = len(row) - common
-        path = np.concatenate([before_path[:common], np.arange(size, size + new)])
-        ids.append(row[common:])
-        depth.append(np.arange(common, len(row)))
-        size += new
-        paths[index] = path
-        before, before_path = row, path
-    return np.concatenate(ids).astype(np.int64), np.concatenate(depth), paths
-
-
-def _common(a: NDArray[np.int32], b: NDArray[np.int32]) -> int:
-    shortest = min(len(a), len(b))
-    different = np.flatnonzero(a[:shortest] != b[:shortest])
-    return int(different[0]) if len(different) else shortest
+    """Rows as one forest of tokens (B = 1): a common prefix appears once, each token sees only its ancestors."""
+    forest = grown([row.ids[:-1] for row in rows])
+    where = [path[row.at - 1].astype(np.int64) for row, path in zip(rows, forest.paths, strict=True)]
+    ids, depth = torch.from_numpy(forest.ids)[None], torch.from_numpy(forest.depth)[None]
+    return _batch(rows, ids, depth, forest, where, device)
 
 
 def _batch(
     rows: Sequence[Row],
     ids: Tensor,
     positions: Tensor | None,
-    mask: Tensor | None,
+    forest: Forest | None,
     where: Sequence[NDArray[np.int64]],
     device: str,
 ) -> Batch:
@@ -234,7 +211,7 @@ def _batch(
     return Batch(
         ids=ids.to(device),
         positions=None if positions is None else positions.to(device),
-        mask=None if mask is None else mask.to(device),
+        forest=forest,
         where=gather(where),
         targets=torch.from_numpy(targets).to(device),
         logprobs=gather(row.logprobs for row in rows),
@@ -264,45 +241,53 @@ def _choices(
     return vocabulary, open_RU, slots.astype(np.int64)
 
 
-def batches(rows: Sequence[Row], *, max_tokens: int, share_prefixes: bool, device: str = "cpu") -> list[Batch]:
+def batches(
+    rows: Sequence[Row], *, max_tokens: int, share_prefixes: bool, device: str = "cpu", blocks: bool = True
+) -> list[Batch]:
     """Cut rows into batches of at most `max_tokens` computed positions (a single longer row goes alone).
 
-    With `share_prefixes`, the rows of one key become a tree where that is less work than rows side by side.
+    With `share_prefixes`, rows become forests where that is less work than rows side by side. blocks: whether the
+    model's attention computes only what is seen there; else a forest costs the square of its size.
     The order is a function of the rows alone.
     """
     return [
         (shared if tree else padded)([rows[k] for k in part], device)
-        for part, tree in _planned(rows, max_tokens, share_prefixes)
+        for part, tree in _planned(rows, max_tokens, share_prefixes, blocks)
     ]
 
 
 def placed(
-    rows: Sequence[Row], *, max_tokens: int, share_prefixes: bool, device: str = "cpu"
+    rows: Sequence[Row], *, max_tokens: int, share_prefixes: bool, device: str = "cpu", blocks: bool = True
 ) -> list[tuple[Batch, Tensor]]:
     """The same batches, each with the number [K] of its tokens among all sampled places of `rows` in order."""
     starts = np.cumsum([0, *(len(row.at) for row in rows)])
     found = []
-    for part, tree in _planned(rows, max_tokens, share_prefixes):
+    for part, tree in _planned(rows, max_tokens, share_prefixes, blocks):
         batch = (shared if tree else padded)([rows[k] for k in part], device)
         number = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in part])
         found.append((batch, torch.from_numpy(number)[batch.order]))
     return found
 
 
-def _planned(rows: Sequence[Row], max_tokens: int, share_prefixes: bool) -> list[tuple[list[int], bool]]:
-    """The numbers of the rows of each batch, and whether they become a tree."""
+def _planned(
+    rows: Sequence[Row], max_tokens: int, share_prefixes: bool, blocks: bool
+) -> list[tuple[list[int], bool]]:
+    """The numbers of the rows of each batch, and whether they become a forest."""
     alone: list[int] = []
-    trees: list[tuple[list[int], bool]] = []
+    trees: list[tuple[list[int], int]] = []
     for members in _by_key(rows) if share_prefixes else ():
-        for part in _parts(rows, members, max_tokens):
-            if _tree_pays([rows[k] for k in part]):
-                trees.append((part, True))
+        for part in _alike(rows, members, max_tokens):
+            forest = grown([rows[k].ids[:-1] for k in part])
+            apart = sum(side_by_side([len(rows[k].ids)]) for k in part)
+            if len(part) > 1 and cost(forest, blocks=blocks) < apart:
+                trees.append((part, len(forest.ids)))
             else:
                 alone += part
     if not share_prefixes:
         alone = list(range(len(rows)))
     alone.sort(key=lambda k: (len(rows[k].ids), rows[k].episode))
-    return [*((part, False) for part in _parts(rows, alone, max_tokens)), *trees]
+    planned = [(part, False) for part in _parts(rows, alone, max_tokens)]
+    return planned + [(part, True) for part in (_joined(trees, max_tokens) if blocks else [p for p, _ in trees])]
 
 
 def _by_key(rows: Sequence[Row]) -> list[list[int]]:
@@ -310,6 +295,36 @@ def _by_key(rows: Sequence[Row]) -> list[list[int]]:
     for number, row in enumerate(rows):
         found.setdefault(row.key, []).append(number)
     return list(found.values())
+
+
+def _alike(rows: Sequence[Row], members: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Members in the order of their ids, so that alike ones stay together, cut where a tree would be too large."""
+    parts: list[list[int]] = []
+    size, before = 0, np.zeros(0, np.int32)
+    for number in sorted(members, key=lambda k: rows[k].ids[:-1].tobytes()):
+        ids = rows[number].ids[:-1]
+        shortest = min(len(ids), len(before))
+        different = np.flatnonzero(ids[:shortest] != before[:shortest])
+        new = len(ids) - (int(different[0]) if len(different) else shortest)
+        if not parts or size + new > max_tokens:
+            parts.append([])
+            size, new = 0, len(ids)
+        parts[-1].append(number)
+        size, before = size + new, ids
+    return parts
+
+
+def _joined(trees: Sequence[tuple[list[int], int]], max_tokens: int) -> list[list[int]]:
+    """Trees side by side in one pass, as many as fit: where only what is seen is computed, it costs no more."""
+    joined: list[list[int]] = []
+    size = 0
+    for part, nodes in trees:
+        if not joined or size + nodes > max_tokens:
+            joined.append([])
+            size = 0
+        joined[-1] += part
+        size += nodes
+    return joined
 
 
 def _parts(rows: Sequence[Row], chosen: Sequence[int], max_tokens: int) -> list[list[int]]:
@@ -323,15 +338,3 @@ def _parts(rows: Sequence[Row], chosen: Sequence[int], max_tokens: int) -> list[
             longest = size
         parts[-1].append(number)
     return parts
-
-
-_QUADRATIC = 1500.0
-"""A position's own cost equals that of attending to about this many others (two to three small layers on a CPU)."""
-
-
-def _tree_pays(rows: Sequence[Row]) -> bool:
-    if len(rows) < 2:
-        return False
-    nodes = len(_tree(rows)[0])
-    apart = sum(len(row.ids) * (1 + len(row.ids) / 2 / _QUADRATIC) for row in rows)
-    return nodes * (1 + nodes / _QUADRATIC) < apart

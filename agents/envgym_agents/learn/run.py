@@ -33,7 +33,7 @@ from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
 from envgym_agents.learn.folder import TRAJECTORIES, RunFolder
 from envgym_agents.learn.identity import claim, compared
 from envgym_agents.learn.overlap import Overlapped, staleness_of
-from envgym_agents.learn.pack import rows_of
+from envgym_agents.learn.pack import Row, rows_of
 from envgym_agents.learn.play import Arena, TaskOrder, seed_of
 from envgym_agents.learn.reinforce import Loop, Progress
 from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, Metrics, write_comparison, write_report
@@ -108,10 +108,7 @@ class Run:
         stored = self.folder.done("warm_start")
         if stored is not None:
             return Imitation.of(stored)
-        rows = []
-        for episode in expert:
-            traced = await student.retrace(episode, self.example)
-            rows += rows_of(traced, np.ones(traced.sampled_tokens, np.float32))
+        rows = await self.traced(student, expert)
         learn, held = split_tasks([row.key for row in rows], config.validation, self.config.seed)
         with self.bar("warm start", config.max_updates, budget_minutes=config.minutes) as bar:
 
@@ -134,10 +131,28 @@ class Run:
         self.folder.finish("warm_start", asdict(state))
         return state
 
+    async def traced(self, student: Student, expert: Sequence[Episode]) -> list[Row]:
+        """The rows of the expert's episodes, in the student's tokens."""
+        rows = []
+        for episode in expert:
+            traced = await student.retrace(episode, self.example)
+            rows += rows_of(traced, np.ones(traced.sampled_tokens, np.float32))
+        return rows
+
+    async def demonstrations(self, student: Student) -> list[Row]:
+        """What RL goes on imitating, where its loss has that stream."""
+        return await self.traced(student, await self.expert())
+
     def learner(self, model: Any, *, lr: float, weight_decay: float) -> Learner:
         """A learner of the model, with a fresh optimiser."""
         return Learner(
-            Scorer(model, temperature=self.config.model.temperature),
+            Scorer(
+                model,
+                temperature=self.config.model.temperature,
+                chunk=self.config.learner.chunk,
+                checkpointed=self.config.learner.checkpoint,
+                share=self.config.learner.share == "auto",
+            ),
             adamw(model, lr=lr, weight_decay=weight_decay),
             max_tokens=self.config.max_tokens,
             device=self.config.device,
@@ -182,9 +197,11 @@ class Run:
         # who plays while it learns samples from weights of its own
         model = deepcopy(student.model) if staleness_of(config) else student.model
         learner = self.learner(model, lr=config.lr, weight_decay=config.weight_decay)
-        if config.kl > 0:
+        if config.loss.wants_reference:
             frozen, _ = load_model(self.begun_from, device=self.config.device, dtype="float32")
             learner.reference = Scorer(frozen, temperature=self.config.model.temperature)
+        if config.loss.streams.demonstrations:
+            learner.demonstrations = await self.demonstrations(student)
         valuation = valued(
             config.critic,
             student.model,

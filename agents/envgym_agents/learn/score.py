@@ -5,98 +5,159 @@ ids it could have been; that is exact, because the sampler renormalised over the
 model itself which short cuts are exact for it, and does without those that are not.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
 
+from envgym_agents.learn.attention import IMPLEMENTATION, KEYWORD
+from envgym_agents.learn.head import Asked, Scored, in_chunks
 from envgym_agents.learn.pack import Batch, Row, padded, shared
 
 __all__ = ["Scored", "Scorer"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Scored:
-    """In the order of the batch's tokens.
-
-    logprobs [K] and entropy [K] in nats; best [K], whether the token was the likeliest one.
-    """
-
-    logprobs: Tensor
-    entropy: Tensor
-    best: Tensor
 
 
 class Scorer:
     """Scores batches with one model.
 
     model: any Hugging Face causal language model. temperature: that of the sampler; log-probabilities are of
-    the distribution that was sampled from. shares_prefixes: whether the model computes a tree of tokens exactly
-    (it honours position ids and a four-dimensional mask).
+    the distribution that was sampled from. chunk: sampled positions whose logits exist at once. checkpointed: keep
+    only the layers' inputs for the way back. share: whether prefixes may be computed once.
+    shares_prefixes: whether they are, because the model computes a forest of tokens exactly; blocks: whether its
+    attention then computes only what is seen.
+
+    Raises ValueError where `checkpointed` is wanted of a model that cannot, or that says something else with it.
     """
 
-    def __init__(self, model: Any, *, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        temperature: float = 1.0,
+        chunk: int = 1024,
+        checkpointed: bool = False,
+        share: bool = True,
+    ) -> None:
         if temperature <= 0:
             raise ValueError(f"temperature is {temperature}; a learner needs a distribution, so it must be above 0")
-        self.model, self.temperature = model, temperature
+        if chunk < 1:
+            raise ValueError(f"chunk is {chunk}; at least 1 position is scored at a time")
+        self.model, self.temperature, self.chunk = model, temperature, chunk
         self._tolerance = 1e-3 if model.dtype == torch.float32 else 5e-2  # of bfloat16's 8 bits
-        self._short_head = self._head_is_linear()
-        self.shares_prefixes = self._computes_trees()
+        self._layers: list[Any] = []
+        self._after = self._head_after()
+        self.blocks = share and not _windowed(model) and self._attends_in_blocks()
+        self.shares_prefixes = self.blocks or (share and not _windowed(model) and self._computes_trees())
+        if checkpointed:
+            self._layers = self._checkpointed()
 
-    def score(self, batch: Batch) -> Scored:
-        """Log-probabilities and entropies of the sampled tokens; differentiable."""
-        return self.choose(batch, self.states(batch))
+    def score(self, batch: Batch, *, other: "Scorer | None" = None, asked: Asked | None = None) -> Scored:
+        """Log-probabilities and entropies of the sampled tokens; differentiable.
+
+        other, asked: another model over the same ids, and what is wanted of it. It gets no gradient.
+        """
+        if other is None or asked is None:
+            return self.choose(batch, self.states(batch))
+        with torch.no_grad():
+            beside = other.states(batch)
+        return self.choose(batch, self.states(batch), other=(other, beside), asked=asked)
 
     def states(self, batch: Batch) -> Tensor:
         """At every position [B*L, ...]: the last hidden state, or the logits where the head must not be cut off."""
-        if self._short_head:
-            found = self.model.base_model(**_inputs(batch), use_cache=False).last_hidden_state
-        else:
-            found = self.model(**_inputs(batch), use_cache=False).logits
-        return found.flatten(0, 1)  # type: ignore[no-any-return]
+        model = self.model if self._after is None else self.model.base_model
+        with self._keeping_less():
+            found = model(**self._inputs(batch), use_cache=False)
+        return (found.logits if self._after is None else found.last_hidden_state).flatten(0, 1)  # type: ignore[no-any-return]
 
     def hidden(self, batch: Batch) -> Tensor:
         """The last hidden state at every position [B*L, H], whatever the head; logits where there is no body."""
         body = self.model.base_model
-        if body is self.model:
-            return self.model(**_inputs(batch), use_cache=False).logits.flatten(0, 1)  # type: ignore[no-any-return]
-        return body(**_inputs(batch), use_cache=False).last_hidden_state.flatten(0, 1)  # type: ignore[no-any-return]
+        with self._keeping_less():
+            found = body(**self._inputs(batch), use_cache=False)
+        return (found.logits if body is self.model else found.last_hidden_state).flatten(0, 1)  # type: ignore[no-any-return]
 
     def logits(self, states: Tensor, vocabulary: Tensor | None = None) -> Tensor:
         """Logits (divided by the temperature) of some states, over the ids of `vocabulary` or over all ids."""
-        if not self._short_head:
+        if self._after is None:
             chosen = states if vocabulary is None else states[:, vocabulary]
             return chosen.float() / self.temperature
         head = self.model.get_output_embeddings()
         weight, bias = head.weight, getattr(head, "bias", None)
         if vocabulary is not None:
             weight, bias = weight[vocabulary], None if bias is None else bias[vocabulary]
-        return torch.nn.functional.linear(states, weight, bias).float() / self.temperature
+        return _float(self._after(torch.nn.functional.linear(states, weight, bias))) / self.temperature
 
-    def choose(self, batch: Batch, states: Tensor) -> Scored:
-        """Score the sampled tokens, given what `states` returned for the batch."""
-        limited = batch.restricted
-        there = states.index_select(0, batch.where)
+    def choose(
+        self, batch: Batch, states: Tensor, *, other: "tuple[Scorer, Tensor] | None" = None,
+        asked: Asked | None = None,
+    ) -> Scored:  # fmt: skip
+        """Score the sampled tokens, given what `states` returned for the batch; other: another model's."""
+        limited, there = batch.restricted, states.index_select(0, batch.where)
+        beside = None if other is None else other[1].index_select(0, batch.where)
         parts = []
-        if limited:
-            logits = self.logits(there[:limited], batch.vocabulary)
-            parts.append(_pick(logits.masked_fill(~batch.open_RU, -torch.inf), batch.slots))
-        if limited < len(batch.targets):
-            parts.append(_pick(self.logits(there[limited:]), batch.targets[limited:]))
-        return Scored(*(torch.cat(values) for values in zip(*parts, strict=True)))
+        for piece, vocabulary, targets, choices in (
+            (slice(0, limited), batch.vocabulary, batch.slots, batch.open_RU),
+            (slice(limited, None), None, batch.targets[limited:], None),
+        ):
+            if len(targets):
+                second = (
+                    (beside[piece], partial(other[0].logits, vocabulary=vocabulary))
+                    if other is not None and beside is not None else None
+                )  # fmt: skip
+                parts.append(
+                    in_chunks(
+                        there[piece], targets, partial(self.logits, vocabulary=vocabulary), chunk=self.chunk,
+                        open_KV=choices, other=second, asked=asked,
+                    )
+                )  # fmt: skip
+        if len(parts) == 1:
+            return parts[0]
+        names = Scored.__slots__
+        return Scored(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
+    def _inputs(self, batch: Batch) -> dict[str, Any]:
+        if batch.forest is None or batch.positions is None:
+            return {"input_ids": batch.ids}
+        found: dict[str, Any] = {"input_ids": batch.ids, "position_ids": batch.positions}
+        if self.blocks:
+            # four dimensions: the library makes no mask of its own then
+            return found | {"attention_mask": batch.ids.new_zeros(1, 1, 1, 1), KEYWORD: batch.forest}
+        mask = torch.zeros(len(batch.forest.ids), len(batch.forest.ids), dtype=self.model.dtype)
+        mask = mask.masked_fill_(~batch.forest.sees(), -torch.inf)
+        return found | {"attention_mask": mask[None, None].to(batch.ids.device)}
 
     @torch.no_grad()
-    def _head_is_linear(self) -> bool:
-        """Whether the logits are the output layer of the last state and nothing else (no soft cap, no scale)."""
+    def _head_after(self) -> Callable[[Tensor], Tensor] | None:
+        """What the model does with its output layer's result, of the known ways; None where it is none of them."""
         head, body = self.model.get_output_embeddings(), self.model.base_model
         if head is None or body is self.model:
-            return False
+            return None
         probe = padded(_probe(self.model), device=str(self.model.device))
-        whole = self.model(**_inputs(probe), use_cache=False).logits
-        short = head(body(**_inputs(probe), use_cache=False).last_hidden_state)
-        return bool(torch.allclose(whole.float(), short.float(), atol=self._tolerance, rtol=self._tolerance))
+        whole = self.model(input_ids=probe.ids, use_cache=False).logits.float()
+        plain = head(body(input_ids=probe.ids, use_cache=False).last_hidden_state)
+        for after in _ways(self.model.config):
+            if torch.allclose(whole, after(plain).float(), atol=self._tolerance, rtol=self._tolerance):
+                return after
+        return None
+
+    def _attends_in_blocks(self) -> bool:
+        """Give the model attention over forests, and keep it where the result is that of rows side by side."""
+        model = self.model
+        before = getattr(model.config, "_attn_implementation", None)
+        if before not in ("sdpa", IMPLEMENTATION):
+            return False
+        model.config._attn_implementation = IMPLEMENTATION
+        self.blocks = True
+        if self._computes_trees():
+            return True
+        model.config._attn_implementation = before
+        return False
 
     @torch.no_grad()
     def _computes_trees(self) -> bool:
@@ -106,23 +167,69 @@ class Scorer:
         try:
             together = self.score(shared(rows, device)).logprobs
         except (TypeError, ValueError, RuntimeError, IndexError):
-            return False  # this architecture takes no such mask: rows are computed side by side
+            return False  # this architecture takes no such input: rows are computed side by side
         return bool(torch.allclose(apart.float(), together.float(), atol=self._tolerance, rtol=self._tolerance))
 
+    def _checkpointed(self) -> list[Any]:
+        """The layers that keep only their inputs. Raises ValueError where the model has none, or changes by it."""
+        layers = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        if not layers or not getattr(self.model, "supports_gradient_checkpointing", False):
+            raise ValueError(
+                f"{type(self.model).__name__} has no layers that can be checkpointed; set checkpoint = false"
+            )
+        probe = padded(_probe(self.model), device=str(self.model.device))
+        plain = self.score(probe).logprobs.detach()
+        for layer in layers:
+            layer.gradient_checkpointing = True
+            layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+        self._layers = layers
+        again = self.score(probe).logprobs.detach()
+        if not torch.allclose(plain, again, atol=self._tolerance, rtol=self._tolerance):
+            raise ValueError(
+                f"{type(self.model).__name__} drops out while it is checkpointed; set checkpoint = false"
+            )
+        return layers
 
-def _inputs(batch: Batch) -> dict[str, Tensor]:
-    if batch.mask is None or batch.positions is None:
-        return {"input_ids": batch.ids}
-    return {"input_ids": batch.ids, "position_ids": batch.positions, "attention_mask": batch.mask}
+    @contextmanager
+    def _keeping_less(self) -> Iterator[None]:
+        """The layers believe that they train, for so the library knows that they are to be checkpointed.
+
+        Only they and not what they are made of, so no dropout begins; and only during the pass, for the sampler
+        uses the same model.
+        """
+        before = [layer.training for layer in self._layers]
+        for layer in self._layers:
+            layer.training = True
+        try:
+            yield
+        finally:
+            for layer, was in zip(self._layers, before, strict=True):
+                layer.training = was
 
 
-def _pick(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    logs = logits.log_softmax(-1)
-    # 0 * -inf is nan, in the value and in the gradient: closed choices are replaced before multiplying
-    closed = logs == -torch.inf
-    finite = logs.masked_fill(closed, 0.0)
-    entropy = -(finite.exp().masked_fill(closed, 0.0) * finite).sum(-1)
-    return logs.gather(1, targets[:, None])[:, 0], entropy, logs.argmax(-1) == targets
+def _float(values: Tensor) -> Tensor:
+    return values if values.dtype == torch.float64 else values.float()
+
+
+def _ways(config: Any) -> Iterator[Callable[[Tensor], Tensor]]:
+    """What models do with the output layer's result: nothing, a soft cap, a division, a multiplication."""
+    yield lambda logits: logits
+    if cap := getattr(config, "final_logit_softcapping", None):
+        yield lambda logits: (logits / cap).tanh() * cap
+    if scaling := getattr(config, "logits_scaling", None):
+        yield lambda logits: logits / scaling
+    if scale := getattr(config, "logit_scale", None):
+        yield lambda logits: logits * scale
+
+
+def _windowed(model: Any) -> bool:
+    """Whether some layer sees only the last tokens: a mask that we give the model would undo that unseen."""
+    config = model.config
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None:
+        return any("sliding" in kind or "chunked" in kind for kind in kinds)
+    window = getattr(config, "sliding_window", None)
+    return window is not None and getattr(config, "use_sliding_window", True) is not False
 
 
 def _probe(model: Any) -> list[Row]:

@@ -43,7 +43,8 @@ def _toml(value: Any) -> str:
 
 def _bound(info: FieldInfo) -> str:
     if get_origin(info.annotation) is Literal:
-        return " or ".join(map(_toml, get_args(info.annotation)))
+        named = " or ".join(map(_toml, get_args(info.annotation)))
+        return named if len(named) <= 90 else f"one of {len(get_args(info.annotation))}"
     found = [
         f"{sign} {getattr(one, name)}"
         for one in info.metadata

@@ -1,21 +1,30 @@
-"""One RL step's learning: a few epochs of clipped policy-gradient updates over groups of rows.
+"""One RL step's learning: a few epochs of updates over groups of rows, each descending the configured objective.
 
-Gradients are accumulated over batches of bounded size, so memory is bounded and the update is that of the whole
-minibatch. Whole groups stay in one minibatch: their credits sum to zero there.
+Gradients are accumulated over batches of bounded size, and the update is that of the whole minibatch however it is
+cut: a loss of separate tokens is summed up, one that couples them (ratios of episodes, preferences, shares of all
+tokens) sees all their values first and sends its gradient back through the same batches. Whole groups stay in one
+minibatch: their credits sum to zero there.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from envgym_agents.learn.config import Reinforce
-from envgym_agents.learn.loss import clip_share, clipped_policy_gradient, kl_k3, weighted_mean
-from envgym_agents.learn.pack import Batch, Row, batches
+from envgym_agents.learn.head import Asked, Scored
+from envgym_agents.learn.losses.correction import diagnose
+from envgym_agents.learn.losses.objective import Objective, Tokens
+from envgym_agents.learn.minibatch import DEMONSTRATION, Ready, gathered, observed, priced, scaled
+from envgym_agents.learn.pack import Batch, Row, placed
 from envgym_agents.learn.score import Scorer
 
 __all__ = ["Learner", "adamw"]
+
+_Parts = list[tuple[Batch, Tensor]]
 
 
 def adamw(model: torch.nn.Module, *, lr: float, weight_decay: float) -> torch.optim.AdamW:
@@ -32,7 +41,8 @@ def adamw(model: torch.nn.Module, *, lr: float, weight_decay: float) -> torch.op
 class Learner:
     """A model in training: how it is scored, its optimiser, and the bounds of one forward pass.
 
-    reference: the model that `Reinforce.kl` holds the policy near, or None.
+    reference: the model that `Loss.kl` holds the policy near, or None. demonstrations: rows of the expert's
+    episodes, for the stream of that name.
     """
 
     scorer: Scorer
@@ -40,6 +50,7 @@ class Learner:
     max_tokens: int = 8192
     device: str = "cpu"
     reference: Scorer | None = None
+    demonstrations: Sequence[Row] = field(default_factory=tuple)
 
     def update(
         self, groups: Sequence[Sequence[Row]], config: Reinforce, rng: np.random.Generator, *, lr: float
@@ -53,75 +64,165 @@ class Learner:
         epochs.
 
         `sampler_gap` is the largest difference between a log-probability as sampled and as computed here, before
-        the first update: what the exactness of the token path amounts to.
+        the first update: what the exactness of the token path amounts to. `mismatch_*` and `ess_*` say the same of
+        that moment, see `correction.diagnose`.
+
+        Raises ValueError where the configuration asks for a reference or demonstrations that the learner has not.
         """
+        self._check(config)
         for part in self.optimizer.param_groups:
             part["lr"] = lr
+        totals = [float(sum(row.weights.sum() for row in rows)) for rows in groups]
+        ready, prepared = self._prepared(groups, config)
         found: list[dict[str, float]] = []
         for _ in range(config.epochs):
             order = rng.permutation(len(groups))
             for chosen in np.array_split(order, min(config.minibatches, len(groups))):
-                rows = [row for index in sorted(chosen.tolist()) for row in groups[index]]
-                found.append(self._minibatch(rows, config))
-        names = found[0].keys() - {"sampler_gap"}
-        means = {name: float(np.mean([metrics[name] for metrics in found])) for name in sorted(names)}
-        return {**means, "sampler_gap": found[0]["sampler_gap"], "updates": float(len(found))}
+                rows = [row for index in sorted(chosen.tolist()) for row in ready[index]]
+                total = sum(totals[index] for index in chosen.tolist())
+                found.append(self._minibatch(rows + self._demonstrated(config, rng), config, total))
+        first = {name for name in found[0] if name.startswith(("sampler_gap", "mismatch_", "ess_"))}
+        names = {name for metrics in found for name in metrics} - first
+        means = {name: float(np.mean([one[name] for one in found if name in one])) for name in sorted(names)}
+        return {
+            **means, **prepared, **{name: found[0][name] for name in sorted(first)}, "updates": float(len(found)),
+        }  # fmt: skip
 
-    def _minibatch(self, rows: Sequence[Row], config: Reinforce) -> dict[str, float]:
-        total = float(sum(row.weights.sum() for row in rows))
+    def _check(self, config: Reinforce) -> None:
+        if config.loss.wants_reference and self.reference is None:
+            raise ValueError(
+                "the configured loss asks a reference model, and the learner has none: give `reference`"
+            )
+        if config.loss.streams.demonstrations and not self.demonstrations:
+            raise ValueError(
+                "loss.streams.demonstrations is above 0, and there are no demonstrations: the expert must have "
+                "episodes to imitate (warm_start.episodes_per_task)"
+            )
+
+    def _prepared(
+        self, groups: Sequence[Sequence[Row]], config: Reinforce
+    ) -> tuple[list[list[Ready]], dict[str, float]]:
+        """The rows of each group with everything that is settled before the first update."""
+        state = self.optimizer.param_groups[0]  # where checkpoints keep it
+        paid, following, metrics = priced(groups, config, state.get("multipliers", {}))
+        if following:
+            state["multipliers"] = following
+        rows = [Ready.of(row, index) for index, group in enumerate(paid) for row in group]
+        if config.loss.streams.observation:
+            rows = [observed(ready) for ready in rows]
+        asked, reference = self._asked(config), self.reference
+        if config.loss.old == "recomputed":
+            rows = self._said(rows, self.scorer, "old", asked if asked.top_p < 1 else None)
+        if config.loss.wants_reference and reference is not None:
+            rows = self._said(rows, reference, "reference", None)
+        rows, scales = scaled(rows, config)
+        found: list[list[Ready]] = [[] for _ in groups]
+        for ready in rows:
+            found[ready.group].append(ready)
+        return found, metrics | scales
+
+    @torch.no_grad()
+    def _said(self, rows: Sequence[Ready], scorer: Scorer, name: str, asked: Asked | None) -> list[Ready]:
+        """The rows with what a model says of their tokens now."""
+        values = torch.zeros(sum(len(ready.row.at) for ready in rows))
+        for batch, number in self._parts([ready.row for ready in rows]):
+            scored = scorer.score(batch, other=self.reference if asked else None, asked=asked)
+            values[number] = scored.logprobs.float().cpu()
+        pieces = torch.split(values, [len(ready.row.at) for ready in rows])
+        fields: list[dict[str, Any]] = [{name: piece.numpy()} for piece in pieces]
+        return [replace(ready, **one) for ready, one in zip(rows, fields, strict=True)]
+
+    def _demonstrated(self, config: Reinforce, rng: np.random.Generator) -> list[Ready]:
+        streams = config.loss.streams
+        if not streams.demonstrations:
+            return []
+        count = min(streams.demonstrations_rows, len(self.demonstrations))
+        chosen = np.sort(rng.choice(len(self.demonstrations), count, replace=False))
+        return [Ready.of(self.demonstrations[number], -1, DEMONSTRATION) for number in chosen]
+
+    def _asked(self, config: Reinforce) -> Asked:
+        loss = config.loss
+        exact = loss.kl > 0 and loss.divergence.estimate == "exact"
+        return Asked(divergence=loss.divergence.kind if exact else None, top_p=loss.mask.top_p)
+
+    def _parts(self, rows: Sequence[Row]) -> _Parts:
+        return placed(
+            rows, max_tokens=self.max_tokens, share_prefixes=self.scorer.shares_prefixes, device=self.device,
+            blocks=self.scorer.blocks,
+        )  # fmt: skip
+
+    def _minibatch(self, rows: Sequence[Ready], config: Reinforce, total: float) -> dict[str, float]:
+        objective, tokens = Objective(config), gathered(rows, config, total, self.device)
+        parts = self._parts([ready.row for ready in rows])
         self.optimizer.zero_grad(set_to_none=True)
-        sums: dict[str, float] = {}
-        gap = 0.0
-        parts = batches(
-            rows, max_tokens=self.max_tokens, share_prefixes=self.scorer.shares_prefixes, device=self.device
-        )
-        for batch in parts:
-            metrics, batch_gap = self._backward(batch, config, total)
-            gap = max(gap, batch_gap)
-            for name, value in metrics.items():
-                sums[name] = sums.get(name, 0.0) + float(value)
+        if len(parts) == 1 or objective.separable:
+            sums, now = self._summed(parts, tokens, objective)
+        else:
+            sums, now = self._coupled(parts, tokens, objective)
         weights = [weight for part in self.optimizer.param_groups for weight in part["params"]]
         norm = float(torch.nn.utils.clip_grad_norm_(weights, config.max_grad_norm))
         if np.isfinite(norm):
             self.optimizer.step()
-        positions = float(sum(batch.tokens for batch in parts))
+        own = tokens.policy
+        gap = float((now[own] - tokens.sampled[own]).abs().max())
+        found = diagnose(now[own], tokens.sampled[own], weights=tokens.weights[own], episode=tokens.episode[own])
         return {
-            **sums,
-            "grad_norm": norm,
-            "skipped": float(not np.isfinite(norm)),
-            "sampler_gap": gap,
-            "positions": positions,
-        }
+            **{name: float(value) for name, value in sums.items()}, **found,
+            "grad_norm": norm, "skipped": float(not np.isfinite(norm)), "sampler_gap": gap,
+            "positions": float(sum(batch.tokens for batch, _ in parts)),
+        }  # fmt: skip
 
-    def _backward(self, batch: Batch, config: Reinforce, total: float) -> tuple[dict[str, torch.Tensor], float]:
-        scored = self.scorer.score(batch)
-        weights = batch.weights / total
-        surrogate = clipped_policy_gradient(
-            scored.logprobs,
-            batch.logprobs,
-            credit=batch.credit,
-            weights=weights,
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
-        )
-        entropy = weighted_mean(scored.entropy, weights=weights)
-        loss = surrogate - config.entropy * entropy
-        metrics = {"loss": surrogate.detach(), "entropy": entropy.detach()}
-        if config.kl > 0 and self.reference is not None:
-            with torch.no_grad():
-                reference = self.reference.score(batch).logprobs
-            kl = kl_k3(scored.logprobs, reference, weights=weights)
-            loss = loss + config.kl * kl
-            metrics["kl_reference"] = kl.detach()
+    def _scored(self, batch: Batch, objective: Objective) -> Scored:
+        asked = self._asked(objective.config)  # type: ignore[arg-type]
+        if asked == Asked():
+            return self.scorer.score(batch)
+        return self.scorer.score(batch, other=self.reference, asked=asked)
+
+    def _summed(self, parts: _Parts, tokens: Tokens, objective: Objective) -> tuple[dict[str, Tensor], Tensor]:
+        """Backward through each part by itself; sums of metrics, and log-probabilities [K] before the update."""
+        sums: dict[str, Tensor] = {}
+        now = torch.zeros_like(tokens.logprobs)
+        for batch, number in parts:
+            scored, number = self._scored(batch, objective), number.to(self.device)
+            loss, metrics = objective(_with(tokens.only(number), scored))
+            loss.backward()  # type: ignore[no-untyped-call]
+            now[number] = scored.logprobs.detach().to(now)
+            for name, value in metrics.items():
+                sums[name] = sums.get(name, torch.zeros(())) + value.cpu()
+        return sums, now
+
+    def _coupled(self, parts: _Parts, tokens: Tokens, objective: Objective) -> tuple[dict[str, Tensor], Tensor]:
+        """All values first, without gradient; the loss of them; then its gradient at each value through each part.
+
+        The chain rule, nothing else: the gradient is that of one pass over everything, at the price of a second
+        one.
+        Source: gradient caching, Gao et al. 2021 (arXiv 2101.06983, section 3.2).
+        """
+        size = len(tokens.logprobs)
+        values = [torch.zeros(size, device=self.device) for _ in range(3)]
+        inside = torch.ones(size, dtype=torch.bool, device=self.device)
+        with torch.no_grad():
+            for batch, number in parts:
+                scored, number = self._scored(batch, objective), number.to(self.device)
+                for value, part in zip(values, (scored.logprobs, scored.entropy, scored.divergence), strict=True):
+                    value[number] = part.to(value)
+                inside[number] = scored.inside
+        leaves = [value.requires_grad_() for value in values]
+        seen = replace(tokens, logprobs=leaves[0], entropy=leaves[1], divergence=leaves[2], inside=inside)
+        loss, metrics = objective(seen)
         loss.backward()  # type: ignore[no-untyped-call]
-        now = scored.logprobs.detach()
-        metrics["kl"] = kl_k3(batch.logprobs, now, weights=weights)
-        metrics["clip_share"] = clip_share(
-            now,
-            batch.logprobs,
-            credit=batch.credit,
-            weights=weights,
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
-        )
-        return metrics, float((now - batch.logprobs).abs().max())
+        for batch, number in parts:
+            scored, number = self._scored(batch, objective), number.to(self.device)
+            through = torch.zeros((), device=self.device)
+            for leaf, part in zip(leaves, (scored.logprobs, scored.entropy, scored.divergence), strict=True):
+                if leaf.grad is not None and part.requires_grad:
+                    through = through + (leaf.grad[number].to(part) * part).sum()
+            if through.requires_grad:
+                through.backward()  # type: ignore[no-untyped-call]
+        return {name: value.cpu() for name, value in metrics.items()}, leaves[0].detach()
+
+
+def _with(tokens: Tokens, scored: Scored) -> Tokens:
+    return replace(
+        tokens, logprobs=scored.logprobs, entropy=scored.entropy, divergence=scored.divergence, inside=scored.inside
+    )

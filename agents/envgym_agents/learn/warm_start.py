@@ -16,6 +16,7 @@ import torch
 
 from envgym_agents.learn.checkpoint import latest, load_checkpoint, save_checkpoint
 from envgym_agents.learn.config import WarmStart
+from envgym_agents.learn.losses.imitation import negative_likelihood
 from envgym_agents.learn.pack import Row, batches
 from envgym_agents.learn.update import Learner
 
@@ -111,6 +112,7 @@ def with_observations(row: Row, lm_weight: float) -> Row:
         credit=np.concatenate([row.credit, zeros]),
         weights=np.concatenate([row.weights, np.full(len(others), lm_weight / len(others), np.float32)]),
         allowed=(*row.allowed, *[None] * len(others)),
+        turn=np.zeros(0, np.int32),
     )
 
 
@@ -140,7 +142,7 @@ def _one_update(learner: Learner, rows: Sequence[Row]) -> float:
     learner.optimizer.zero_grad(set_to_none=True)
     actions = 0.0
     for batch in batches(rows, max_tokens=learner.max_tokens, share_prefixes=False, device=learner.device):
-        losses = -batch.weights * learner.scorer.score(batch).logprobs / len(rows)
+        losses = batch.weights * negative_likelihood(learner.scorer.score(batch).logprobs) / len(rows)
         losses.sum().backward()  # type: ignore[no-untyped-call]
         actions += float((losses.detach() * batch.credit).sum())
     torch.nn.utils.clip_grad_norm_(learner.scorer.model.parameters(), 1.0)

@@ -152,7 +152,7 @@ async def _queue(
 ) -> tuple[AsyncGenerator[Candidate, None], int]:
     """What is tried, in order, and in how many functions it lies."""
     if plan.rewrite is not None:
-        sources = await asyncio.to_thread(_sources, tree, baseline.layout, list(baseline.covers))
+        sources = await asyncio.to_thread(covered_sources, tree, baseline.layout, list(baseline.covers))
         found = functions_of(sources, baseline, plan.most_covering)
         return _written(plan.rewrite, sources, found, baseline, plan, counts), len(found) or 1
     listed = await asyncio.to_thread(find_candidates, tree, baseline, plan, counts)

@@ -81,7 +81,13 @@ def config(vault) -> TrainConfig:
             "model": {"size": "tiny", "vocabulary": 300, "context": 128, "answer": 64},
             "warm_start": dict(min_updates=10, max_updates=20, evaluate_every=10, rows=8, validation=0.2, warmup=2),
             "reinforce": dict(
-                steps=3, tasks=2, group=4, oversample=1, checkpoint_every=1, kl=0.01, loop={"staleness": 0}
+                steps=3,
+                tasks=2,
+                group=4,
+                oversample=1,
+                checkpoint_every=1,
+                loss={"kl": 0.01},
+                loop={"staleness": 0},
             ),
             "evaluate": dict(baselines=["test-guesser", "test-solver"], every=2, quick=4, bootstrap=200),
             "concurrency": 16,
@@ -138,7 +144,7 @@ def test_a_run_with_adapters_begins_with_a_folder_and_leaves_an_ordinary_one(con
     train(load(overrides=steps, base=config.model_dump()), tmp_path / "first")
     begun = tmp_path / "first" / "trained"
     values = config.model_dump() | {"model": {"path": str(begun), "context": 128, "answer": 64, "lora_rank": 2}}
-    more = [*steps, "warm_start.episodes_per_task=0", "reinforce.lr=0.05", "reinforce.kl=0"]
+    more = [*steps, "warm_start.episodes_per_task=0", "reinforce.lr=0.05", "reinforce.loss.kl=0"]
     report = train(load(overrides=more, base=values), tmp_path / "second")
     assert report["reinforce"]["stop"] == "steps"
     before, after = weights(tmp_path / "first"), weights(tmp_path / "second")

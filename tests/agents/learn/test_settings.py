@@ -28,7 +28,7 @@ def test_every_setting_has_one_line_that_says_what_it_is():
     for name, info in fields(TrainConfig):
         assert info.description, name
         assert re.search(
-            rf"^(# )?\[?([a-z_]+\.)?{name.rpartition('.')[2]}\b.*# .*{re.escape(info.description)}$", text, re.M
+            rf"^(# )?\[?([a-z_]+\.)*{name.rpartition('.')[2]}\b.*# .*{re.escape(info.description)}$", text, re.M
         ), name
     assert max(map(len, text.splitlines())) <= 140
 

@@ -1,0 +1,143 @@
+"""The learner on this machine's GPU: tokens a second and model FLOP utilisation, and what shared prefixes are
+worth.
+
+First the device's facts and its own ceilings (a large matrix product, a large copy), then random-weight models of
+0.5 and 3 billion parameters over 8k to 64k packed tokens, forward and backward, bfloat16, checkpointed layers,
+logits in chunks; then eight rollouts with 75 % common tokens, shared and not. Utilisation counts 6 operations a
+parameter and token and the causal attention, not what checkpointing computes again, over the measured product's
+rate. Without a GPU the same runs at tiny sizes on the CPU, to see that it works.
+"""
+
+import statistics
+import time
+
+import numpy as np
+import torch
+from _harness import Row, finish, options
+from envgym_agents.learn.forest import grown
+from envgym_agents.learn.pack import Row as Sampled
+from envgym_agents.learn.pack import shared
+from envgym_agents.learn.score import Scorer
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+SIZES = {"0.5B": (896, 4864, 24, 14, 2, 151_936), "3B": (2048, 11_008, 36, 16, 2, 151_936)}
+TINY = {"tiny": (32, 64, 2, 2, 1, 512)}
+TOKENS = (8192, 16_384, 32_768, 65_536)
+
+
+def made(shape, device):
+    width, inner, layers, heads, groups, vocabulary = shape
+    config = Qwen2Config(
+        vocab_size=vocabulary, hidden_size=width, intermediate_size=inner, num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=groups, max_position_embeddings=131_072,
+        tie_word_embeddings=True, pad_token_id=None, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = Qwen2ForCausalLM(config)
+    return model.to(torch.bfloat16 if device == "cuda" else torch.float32).eval()
+
+
+def wait(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def seconds(work, device, repeats=3):
+    work()
+    found = []
+    for _ in range(repeats):
+        wait(device)
+        started = time.perf_counter()
+        work()
+        wait(device)
+        found.append(time.perf_counter() - started)
+    return statistics.median(found)
+
+
+def ceilings(device):
+    """Operations and bytes a second of the plainest work: a square matrix product, a copy."""
+    side = 8192 if device == "cuda" else 256
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    left, right = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    product = seconds(lambda: left @ right, device, 10)
+    source = torch.empty(2**30 if device == "cuda" else 2**20, dtype=torch.uint8, device=device)
+    copy = seconds(source.clone, device, 10)
+    return 2 * side**3 / product, 2 * source.numel() / copy
+
+
+def row(number, ids, at):
+    zeros = np.zeros(len(at), np.float32)
+    return Sampled(
+        f"e{number}", "t", ids.astype(np.int32), at.astype(np.int32), zeros, zeros, zeros, (None,) * len(at)
+    )
+
+
+def rows_of_length(vocabulary, total, length):
+    rng = np.random.default_rng(0)
+    return [row(k, np.concatenate([[k], rng.integers(0, vocabulary, length - 1)]), np.arange(1, length))
+            for k in range(total // length)]  # fmt: skip
+
+
+def rollouts(vocabulary, length, *, common):
+    """Eight rows; with `common`, three quarters of each are the same, and only the rest was sampled."""
+    rng = np.random.default_rng(0)
+    start, tail = rng.integers(0, vocabulary, length * 3 // 4), length // 4
+    found = []
+    for number in range(8):
+        ids = np.concatenate([start, rng.integers(0, vocabulary, tail)])
+        if not common:
+            ids[0] = number
+        found.append(row(number, ids, np.arange(len(ids) - tail, len(ids))))
+    return found
+
+
+def step_seconds(scorer, rows, device):
+    batch = shared(rows, device)
+
+    def work():
+        scorer.score(batch).logprobs.sum().backward()
+        scorer.model.zero_grad(set_to_none=True)
+
+    return seconds(work, device)
+
+
+def operations(shape, rows):
+    """Of forward and backward, by the rule above: matrices and causal attention."""
+    width, inner, layers, heads, groups, vocabulary = shape
+    matrices = layers * (2 * width**2 + 2 * width**2 * groups // heads + 3 * width * inner) + width * vocabulary
+    tokens = sum(len(one.ids) - 1 for one in rows)
+    attention = sum(layers * 2 * 2 * width * (len(one.ids) - 1) ** 2 / 2 for one in rows)
+    return 6 * matrices * tokens + 3 * attention
+
+
+def main():
+    given = options(__doc__)
+    device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
+    facts = {"device": torch.cuda.get_device_name() if device == "cuda" else "no GPU: tiny sizes on the CPU"}
+    rate, bandwidth = ceilings(device)
+    print(f"{facts['device']}; product {rate / 1e12:.4g} TFLOP/s, copy {bandwidth / 1e9:.4g} GB/s")
+    results = []
+    rows = []
+    for name, shape in (SIZES if device == "cuda" else TINY).items():
+        scorer = Scorer(made(shape, device), checkpointed=True, chunk=2048 if device == "cuda" else 16)
+        for tokens in TOKENS if device == "cuda" else (128,):
+            packed = rows_of_length(shape[-1], tokens, min(tokens, 8192) if device == "cuda" else 64)
+            took = step_seconds(scorer, packed, device)
+            share = operations(shape, packed) / took / rate
+            results.append({"model": name, "tokens": tokens, "tokens_per_s": tokens / took, "mfu": share})
+            print(f"{name}, {tokens} packed: {tokens / took:,.0f} tokens/s, {share:.1%} of the product's rate")
+            rows.append(Row(f"{name}, {tokens} packed: MFU", share, 0.36, "prime-rl at 65k", "share"))
+        length = 8192 if device == "cuda" else 64
+        together = rollouts(shape[-1], length, common=True)
+        limit = sum(len(one.ids) - 1 for one in together) / len(grown([one.ids[:-1] for one in together]).ids)
+        both = [step_seconds(scorer, one, device)
+                for one in (rollouts(shape[-1], length, common=False), together)]  # fmt: skip
+        rows.append(Row(f"{name}: limit over the gain of sharing", limit, both[0] / both[1], "gain", "times",
+                        limit / 2.5 if device == "cuda" else None))  # fmt: skip
+        assert scorer.shares_prefixes
+    finish("gpu", rows, given, **facts, product_flops=rate, copy_bytes_s=bandwidth, results=results)
+
+
+if __name__ == "__main__":
+    main()
