@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -51,16 +53,27 @@ def test_without_a_terminal_progress_is_plain_lines():
     assert "success 50.0%" in out.getvalue()
 
 
-def test_curves_are_png_files_without_pyplot(tmp_path):
-    import sys
+CURVES = """
+import sys
+from pathlib import Path
+from envgym_agents.learn.evaluate import Evaluation, Outcome
+from envgym_agents.learn.report import learning_curve, warm_curve
 
-    summary = Evaluation("before", (Outcome("t", "p", 1.0, 1, 2.0),)).summary()
-    steps = [{"step": step, "success": 0.1 * step} for step in range(1, 6)]
-    learning_curve(tmp_path / "a.png", steps, points=[(0, summary), (5, summary)], baselines=[summary], title="x")
-    warm_curve(tmp_path / "b.png", [{"update": 1, "train_loss": 2.0, "loss": 1.0}])
+place = Path(sys.argv[1])
+summary = Evaluation("before", (Outcome("t", "p", 1.0, 1, 2.0),)).summary()
+steps = [{"step": step, "success": 0.1 * step} for step in range(1, 6)]
+learning_curve(place / "a.png", steps, points=[(0, summary), (5, summary)], baselines=[summary], title="x")
+warm_curve(place / "b.png", [{"update": 1, "train_loss": 2.0, "loss": 1.0}])
+print("matplotlib.pyplot" in sys.modules)
+"""
+
+
+def test_curves_are_png_files_without_pyplot(tmp_path):
+    command = [sys.executable, "-c", CURVES, str(tmp_path)]  # others of this process may have loaded pyplot
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
     for name in ("a.png", "b.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    assert "matplotlib.pyplot" not in sys.modules
 
 
 def printed(*shown: Table, width: int) -> str:
