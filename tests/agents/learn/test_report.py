@@ -14,7 +14,7 @@ pytest.importorskip("matplotlib")
 from envgym_agents.learn.config import TrainConfig, load
 from envgym_agents.learn.evaluate import Difference, Evaluation, Outcome
 from envgym_agents.learn.folder import RunFolder
-from envgym_agents.learn.report import Metrics, difference_table, learning_curve, read_metrics, table, warm_curve
+from envgym_agents.learn.report import Metrics, difference_table, read_metrics, table
 
 from envgym.progress import Bar, Eta, clock
 from envgym.store import StoreWriter
