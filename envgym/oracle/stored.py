@@ -20,6 +20,13 @@ __all__ = ["Held", "halves", "held", "spoken"]
 
 Floats = NDArray[np.float64]
 _HELD = ("peers", "forks")
+_HALVES = 8
+"""cuts of every group in two, from which bias and variance are told apart"""
+_FEWEST = 4
+"""members of a group that can be cut: with one alone there is nobody to compare with"""
+
+_Row = tuple[int, tuple[int, ...]]
+"""One actor's turns of one episode: the identity of the episode, and the numbers of the turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,9 @@ class Held:
     of the advantage missed, of turns that are known to be better or worse by two standard errors; `sure` are these.
     cosine: of the gradient that this credit gives to the one that the measured advantages give, where every turn
         has parameters of its own; a lower bound in size, as the measure's errors count as length.
+    bias2, variance: parts of the error of groups half as large, from `_HALVES` random cuts of each group of four or
+        more: the mean square of a turn's mean error, without what noise and cuts add, and the variance over cuts.
+        nan where no group is large enough.
     mse_95, cosine_95: percentile intervals over groups that are drawn anew; None for fewer than two.
     """
 
@@ -44,6 +54,8 @@ class Held:
     wrong_sign: float
     sure: int
     cosine: float = np.nan
+    bias2: float = np.nan
+    variance: float = np.nan
     mse_95: tuple[float, float] | None = None
     cosine_95: tuple[float, float] | None = None
 
@@ -106,10 +118,65 @@ def held(groups: Sequence[Group], candidates: Sequence[Candidate]) -> list[Held]
     rows = []
     for one in candidates:
         assert isinstance(one.term, Term)
-        ledger = Ledger.of(given if one.data == "forks" else alone)
-        credit = turn_credit(ledger, one.term.credit(ledger))[ledger.fork_G[ledger.row_N] < 0]
-        rows.append(_against(one, credit[known], true[known], error[known], group))
+        data = given if one.data == "forks" else alone
+        credit = _credits(one.term, data)
+        found_here = _against(one, np.concatenate([*credit.values()])[known], true[known], error[known], group)
+        spread = _spread(one.term, data, _split(true, credit), _split(error, credit))
+        rows.append(replace(found_here, bias2=spread[0], variance=spread[1]))
     return rows
+
+
+def _credits(term: Term, groups: Sequence[Group]) -> dict[_Row, Floats]:
+    """The credit of every turn of the episodes that are no forks, in their order."""
+    ledger = Ledger.of(groups)
+    credit = turn_credit(ledger, term.credit(ledger))
+    return {
+        (id(episode), numbers): credit[ledger.turns[row] : ledger.turns[row + 1]]
+        for row, (episode, numbers) in enumerate(ledger.parts)
+        if ledger.fork_G[row] < 0
+    }
+
+
+def _split(values: Floats, like: dict[_Row, Floats]) -> dict[_Row, Floats]:
+    ends = np.cumsum([len(credit) for credit in like.values()])[:-1]
+    return dict(zip(like, np.split(values, ends), strict=True))
+
+
+def _spread(
+    term: Term, groups: Sequence[Group], true: dict[_Row, Floats], error: dict[_Row, Floats]
+) -> tuple[float, float]:
+    """Squared bias and variance of a turn's credit over random halves of its group; nan, nan for small groups."""
+    rng = np.random.default_rng(0)
+    large = [group for group in groups if sum(one.parent is None for one in group) >= _FEWEST]
+    if not large:
+        return np.nan, np.nan
+    drawn = [_credits(term, [half for group in large for half in _cut(group, rng)]) for _ in range(_HALVES)]
+    rows = list(drawn[0])
+    credit = np.stack([np.concatenate([one[row] for row in rows]) for one in drawn])
+    right, off = (np.concatenate([of[row] for row in rows]) for of in (true, error))
+    known = ~np.isnan(off)
+    if not known.any():
+        return np.nan, np.nan
+    variance = credit.var(axis=0, ddof=1)[known]
+    wrong = (credit.mean(axis=0) - right)[known] ** 2 - off[known] ** 2 - variance / _HALVES
+    return float(wrong.mean()), float(variance.mean())
+
+
+def _cut(group: Group, rng: np.random.Generator) -> tuple[Group, Group]:
+    """The group in two halves of its paths; forks go with the path that they left."""
+    parent = {one.id: None if one.parent is None else one.parent.episode for one in group}
+    paths = [name for name, above in parent.items() if above is None]
+    first = {paths[place] for place in rng.permutation(len(paths))[: len(paths) // 2].tolist()}
+
+    def path(name: str) -> str:
+        while (above := parent.get(name)) is not None:
+            name = above
+        return name
+
+    sides: tuple[list[Episode], list[Episode]] = ([], [])
+    for one in group:
+        sides[path(one.id) not in first].append(one)
+    return Group(group.task_id, tuple(sides[0])), Group(group.task_id, tuple(sides[1]))
 
 
 def _against(of: Candidate, credit: Floats, true: Floats, error: Floats, group: NDArray[np.intp]) -> Held:
