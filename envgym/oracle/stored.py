@@ -188,6 +188,7 @@ def _against(of: Candidate, credit: Floats, true: Floats, error: Floats, group: 
     wrong = np.where(credit[sure] == 0, 0.5, np.sign(credit[sure]) != np.sign(true[sure]))
     one, other = ranks(credit) - (len(true) - 1) / 2, ranks(true) - (len(true) - 1) / 2
     length = float(np.sqrt((one @ one) * (other @ other)))
+    excess, ways = _intervals(credit, true, error, group)
     return Held(
         of.name,
         of.data,
@@ -199,23 +200,24 @@ def _against(of: Candidate, credit: Floats, true: Floats, error: Floats, group: 
         wrong_sign=float((size * wrong).sum() / size.sum()) if size.any() else np.nan,
         sure=int(sure.sum()),
         cosine=cosine(credit, true),
-        **_intervals(credit, true, error, group),
+        mse_95=excess,
+        cosine_95=ways,
     )
 
 
 def _intervals(
     credit: Floats, true: Floats, error: Floats, group: NDArray[np.intp], *, draws: int = 2000
-) -> dict[str, tuple[float, float] | None]:
-    """Of sums by group, of which as many as there are are drawn anew; Efron & Tibshirani (1993), chapter 13."""
+) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+    """Of the error and of the cosine, from sums by group, of which as many as there are are drawn anew; Efron & Tibshirani (1993), chapter 13."""
     names, at = np.unique(group, return_inverse=True)
     if len(names) < 2:
-        return {"mse_95": None, "cosine_95": None}
+        return None, None
     sums = (np.ones(len(true)), (credit - true) ** 2 - error**2, credit * true, credit**2, true**2)
     drawn = np.random.default_rng(0).integers(len(names), size=(draws, len(names)))
     count, excess, product, one, other = (np.bincount(at, values)[drawn].sum(axis=1) for values in sums)
     length = np.sqrt(one * other)
     ways = np.divide(product, length, out=np.zeros(draws), where=length > 0)
-    return {"mse_95": _middle(excess / count), "cosine_95": _middle(ways)}
+    return _middle(excess / count), _middle(ways)
 
 
 def _middle(values: Floats) -> tuple[float, float]:
