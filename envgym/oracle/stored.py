@@ -208,7 +208,10 @@ def _against(of: Candidate, credit: Floats, true: Floats, error: Floats, group: 
 def _intervals(
     credit: Floats, true: Floats, error: Floats, group: NDArray[np.intp], *, draws: int = 2000
 ) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
-    """Of the error and of the cosine, from sums by group, of which as many as there are are drawn anew; Efron & Tibshirani (1993), chapter 13."""
+    """95 % of the error and of the cosine, from sums by group; as many groups as there are are drawn anew.
+
+    Source: Efron & Tibshirani (1993), chapter 13. None for fewer than two groups.
+    """
     names, at = np.unique(group, return_inverse=True)
     if len(names) < 2:
         return None, None
