@@ -56,10 +56,11 @@ run() { # NAME, then arguments of pytest
 # Of two exit codes of pytest the one that counts: 1 says that tests failed, more that it could not do its work.
 worse() { echo $(($1 > $2 ? $1 : $2)); }
 
-in_sandboxes=(tests/sandboxes tests/security)
+beside_them=(tests/environments/code_repair/suites tests/environments/code_repair/self_play) # so that both take as long
+in_sandboxes=(tests/sandboxes tests/security "${beside_them[@]}")
 alone=tests/test_benchmarks.py
 side_by_side() { # NAME, then arguments of pytest
-  local name=$1 others=() path status=0
+  local name=$1 others=("${beside_them[@]/#/--ignore=}") path status=0
   shift
   for path in tests/*; do
     [[ " ${in_sandboxes[*]} $alone " == *" $path "* || $path == */conftest.py || $path == */__pycache__ ]] || others+=("$path")

@@ -1,6 +1,7 @@
 """What holds for every test: core tests first, CI skips nothing that it installed, scripts can ask what failed."""
 
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +14,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SKIPPED] = []
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)  # stable: slow ones last
+    turn = os.environ.get("ENVGYM_TURN", "all")
+    if turn != "all":  # the slow attacks take turns over three runs; everything else is in each
+        later = [item for item in items if _takes_turns(item) and zlib.crc32(item.nodeid.encode()) % 3 != int(turn)]
+        config.hook.pytest_deselected(items=later)
+        items[:] = [item for item in items if item not in set(later)]
+
+
+def _takes_turns(item: pytest.Item) -> bool:
+    return item.nodeid.startswith("tests/security/") and item.get_closest_marker("slow") is not None
 
 
 @pytest.hookimpl(wrapper=True)
