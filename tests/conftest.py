@@ -17,14 +17,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)  # stable: slow ones last
     turn = os.environ.get("ENVGYM_TURN", "all")
-    if turn != "all":  # the slow attacks take turns over three runs; everything else is in each
+    if turn != "all":  # one idea over many kinds of thing: a third of these in each run, everything else in all
         later = [item for item in items if _takes_turns(item) and zlib.crc32(item.nodeid.encode()) % 3 != int(turn)]
         config.hook.pytest_deselected(items=later)
         items[:] = [item for item in items if item not in set(later)]
 
 
 def _takes_turns(item: pytest.Item) -> bool:
-    return item.nodeid.startswith("tests/security/") and item.get_closest_marker("slow") is not None
+    if item.get_closest_marker("slow") is None:
+        return False
+    return item.get_closest_marker("turns") is not None or item.nodeid.startswith("tests/security/")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -35,6 +35,7 @@ relaxed = settings(
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_keeps_the_whole_contract(name: str) -> None:
     check_format(format_named(name))
@@ -70,6 +71,7 @@ def _same(before: list[Group], after: list[Group]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "minari"])
 @relaxed
 @given(written=st.lists(groups(), max_size=3))
@@ -82,6 +84,7 @@ def test_what_is_read_is_what_was_written_bit_for_bit(tmp_path: Path, name: str,
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @relaxed
 @given(written=st.lists(groups(), max_size=2))
 def test_minari_drops_only_episodes_without_a_turn_and_says_so(tmp_path: Path, written: list[Group]) -> None:
@@ -98,6 +101,7 @@ def test_minari_drops_only_episodes_without_a_turn_and_says_so(tmp_path: Path, w
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("name", FORMATS)
 @relaxed
 @given(written=groups())
@@ -112,6 +116,7 @@ def test_without_our_key_everything_that_is_lost_is_listed(tmp_path: Path, name:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("name", FORMATS)
 @relaxed
 @given(written=st.lists(groups(), max_size=2))
