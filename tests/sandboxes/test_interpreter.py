@@ -364,6 +364,20 @@ def test_a_snapshot_of_the_sandbox_goes_on_beside_it_and_is_partial(make, run, w
     run(main())
 
 
+def test_a_closed_interpreter_leaves_nothing_that_is_still_dying(make, run, world):
+    async def main():
+        async with make() as backend, await backend.create(world) as sandbox:
+            for _ in range(5):
+                async with await open_interpreter(sandbox) as one, await one.fork() as other:
+                    for each in (one, other):
+                        await each.run("x = bytearray(b'x') * (64 << 20)")  # takes the kernel a while to take back
+                snapshot = await sandbox.snapshot()
+                assert not snapshot.partial
+                await backend.release(snapshot)
+
+    run(main())
+
+
 def test_a_kept_state_belongs_to_its_family(inside):
     async def test(one, sandbox):
         async with await open_interpreter(sandbox) as other:

@@ -45,6 +45,7 @@ def main(given: dict[str, Any]) -> NoReturn:
             code = 0
         finally:
             service.close()
+            server.gather()
     finally:
         if code:
             sys.excepthook(*sys.exc_info())

@@ -17,6 +17,7 @@ from envgym_sandboxes.inside.process import Process
 __all__ = ["Server"]
 
 _START_S = 30.0
+_GATHER_S = 5.0  # how long the kernel may take with processes that were killed
 
 
 class Server:
@@ -95,6 +96,15 @@ class Server:
             for process in known:
                 self.processes.discard(process)
                 process.ended(os.waitstatus_to_exitcode(status), usage)
+
+    def gather(self) -> None:
+        """Wait for the end of what was ended: until then it is something that is alive in the sandbox."""
+        until = time.monotonic() + _GATHER_S
+        self.reap()
+        while any(process.pid for process in self.processes) and (left_s := until - time.monotonic()) > 0:
+            if select.select([self.wake_r], [], [], left_s)[0]:
+                os.read(self.wake_r, 4096)
+            self.reap()
 
     # -- processes ---------------------------------------------------------------------------------------------
 
