@@ -10,6 +10,7 @@ from importlib import import_module
 __all__ = [
     "THE_AGENT",
     "WARM_PYTHON",
+    "Acted",
     "Action",
     "Agent",
     "AgentFactory",
@@ -17,6 +18,7 @@ __all__ = [
     "BackendReport",
     "Began",
     "Boundary",
+    "Browser",
     "CellError",
     "CellResult",
     "Completion",
@@ -52,8 +54,13 @@ __all__ = [
     "Misconfigured",
     "OnPolicyQueue",
     "Origin",
+    "Outcome",
     "Overloaded",
     "Page",
+    "PageAction",
+    "PageLimits",
+    "PageSpec",
+    "PageView",
     "ParseError",
     "Part",
     "Partial",
@@ -90,6 +97,7 @@ __all__ = [
     "StoreWriter",
     "Stretch",
     "Taken",
+    "Target",
     "Task",
     "TaskSet",
     "TextPart",
@@ -107,6 +115,7 @@ __all__ = [
     "Unfinished",
     "Variable",
     "VersionRun",
+    "Wanted",
     "World",
     "branch",
     "check_call",
@@ -116,6 +125,7 @@ __all__ = [
     "make_backend",
     "make_scheme",
     "observation_digest",
+    "open_browser",
     "open_interpreter",
     "parse_call",
     "play",
@@ -128,6 +138,9 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
+    "browsing": (
+        "open_browser",
+    ),
     "buffer": (
         "Keeper", "OnPolicyQueue", "Partial", "Replay", "SnapshotArchive", "Spoiled", "Start", "Taken", "Ticket",
     ),
@@ -155,11 +168,18 @@ _MODULES = {
     "messages": (
         "Action", "ImagePart", "Message", "ParseError", "Part", "TextPart", "ToolCall", "ToolSpec", "text_of",
     ),
+    "page_actions": (
+        "PageAction", "Target",
+    ),
+    "page": (
+        "Acted", "Browser", "Outcome", "Page", "PageLimits", "PageSpec", "PageView", "Wanted",
+    ),
     "policy": (
         "Agent", "AgentFactory", "Completion", "Policy", "Prompt", "Reply", "Session", "VersionRun",
     ),
     "registry": (
-        "EnvSpec", "make", "make_backend", "make_scheme", "open_interpreter", "register",
+        "EnvSpec", "make", "make_backend", "make_scheme", "open_interpreter",
+        "register",
     ),
     "replay": (
         "Replaying",
@@ -171,7 +191,7 @@ _MODULES = {
         "Origin", "Recorder", "Rollout", "branch", "play",
     ),
     "sandbox": (
-        "BackendReport", "ExecResult", "MemoryUse", "MeteredBackend", "Page", "ProcessStatus", "Sandbox",
+        "BackendReport", "ExecResult", "MemoryUse", "MeteredBackend", "ProcessStatus", "Sandbox",
         "SandboxBackend", "SandboxSnapshot", "Screen", "Shell", "WARM_PYTHON",
     ),
     "store": (

@@ -1,3 +1,4 @@
+from envgym.browsing import open_browser as open_browser
 from envgym.buffer import Keeper as Keeper
 from envgym.buffer import OnPolicyQueue as OnPolicyQueue
 from envgym.buffer import Partial as Partial
@@ -67,6 +68,16 @@ from envgym.messages import TextPart as TextPart
 from envgym.messages import ToolCall as ToolCall
 from envgym.messages import ToolSpec as ToolSpec
 from envgym.messages import text_of as text_of
+from envgym.page import Acted as Acted
+from envgym.page import Browser as Browser
+from envgym.page import Outcome as Outcome
+from envgym.page import Page as Page
+from envgym.page import PageLimits as PageLimits
+from envgym.page import PageSpec as PageSpec
+from envgym.page import PageView as PageView
+from envgym.page import Wanted as Wanted
+from envgym.page_actions import PageAction as PageAction
+from envgym.page_actions import Target as Target
 from envgym.policy import Agent as Agent
 from envgym.policy import AgentFactory as AgentFactory
 from envgym.policy import Completion as Completion
@@ -92,7 +103,6 @@ from envgym.sandbox import BackendReport as BackendReport
 from envgym.sandbox import ExecResult as ExecResult
 from envgym.sandbox import MemoryUse as MemoryUse
 from envgym.sandbox import MeteredBackend as MeteredBackend
-from envgym.sandbox import Page as Page
 from envgym.sandbox import ProcessStatus as ProcessStatus
 from envgym.sandbox import Sandbox as Sandbox
 from envgym.sandbox import SandboxBackend as SandboxBackend
@@ -119,6 +129,7 @@ from envgym.tools import tool_spec as tool_spec
 __all__ = [
     "THE_AGENT",
     "WARM_PYTHON",
+    "Acted",
     "Action",
     "Agent",
     "AgentFactory",
@@ -126,6 +137,7 @@ __all__ = [
     "BackendReport",
     "Began",
     "Boundary",
+    "Browser",
     "CellError",
     "CellResult",
     "Completion",
@@ -161,8 +173,13 @@ __all__ = [
     "Misconfigured",
     "OnPolicyQueue",
     "Origin",
+    "Outcome",
     "Overloaded",
     "Page",
+    "PageAction",
+    "PageLimits",
+    "PageSpec",
+    "PageView",
     "ParseError",
     "Part",
     "Partial",
@@ -199,6 +216,7 @@ __all__ = [
     "StoreWriter",
     "Stretch",
     "Taken",
+    "Target",
     "Task",
     "TaskSet",
     "TextPart",
@@ -216,6 +234,7 @@ __all__ = [
     "Unfinished",
     "Variable",
     "VersionRun",
+    "Wanted",
     "World",
     "branch",
     "check_call",
@@ -225,6 +244,7 @@ __all__ = [
     "make_backend",
     "make_scheme",
     "observation_digest",
+    "open_browser",
     "open_interpreter",
     "parse_call",
     "play",

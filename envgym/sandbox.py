@@ -1,4 +1,4 @@
-"""Where actions take effect: three small protocols over one life cycle.
+"""Where actions take effect: three small protocols over one life cycle; the third, `Page`, is in `envgym.page`.
 
 Every sandbox has limits, no network unless the task asks, `snapshot` and `fork`. Backends live in leaves
 and are found by name; this file holds the contract only. `envgym.testing.check_sandbox` makes it executable.
@@ -24,7 +24,6 @@ __all__ = [
     "ExecResult",
     "MemoryUse",
     "MeteredBackend",
-    "Page",
     "ProcessStatus",
     "Sandbox",
     "SandboxBackend",
@@ -220,23 +219,6 @@ class Shell(Protocol):
 
     async def get(self, source: AnyPath, target: AnyPath) -> None:
         """Copy a file or tree of the world to the host; never writes outside `target`."""
-        ...
-
-
-@runtime_checkable
-class Page(Protocol):
-    """A web page as a place to act."""
-
-    async def goto(self, url: str) -> None:
-        """Load a URL and wait until it is loaded."""
-        ...
-
-    async def observe(self) -> str:
-        """The page as text: its accessibility tree with references that `act` understands."""
-        ...
-
-    async def act(self, name: str, arguments: Mapping[str, str]) -> None:
-        """Do something on the page, such as ``act("click", {"ref": "e7"})``."""
         ...
 
 

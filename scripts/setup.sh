@@ -54,6 +54,9 @@ optional_packages() {
     ip:iproute2 nsenter:util-linux openssl:openssl faketime:faketime; do
     PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
   done
+  # the browser, and letters for it
+  command -v chromium >/dev/null || missing+=(chromium)
+  [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || missing+=(fonts-dejavu-core)
   [ ${#missing[@]} -eq 0 ] && return
   if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
     say "installing ${missing[*]}"
@@ -115,8 +118,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 pip=$VENV/bin/pip
 say "installing torch $TORCH (CPU build)"
 install_torch
-say "installing envgym with the extras code, data, docker, train, endpoint, cluster, lora, mcp, sql, search, text, watch and dev"
-"$pip" install -qq -c constraints.txt -e '.[code,data,docker,train,endpoint,cluster,lora,mcp,sql,search,text,watch,dev]'
+say "installing envgym with the extras code, data, docker, train, endpoint, cluster, lora, mcp, sql, search, text, watch, web and dev"
+"$pip" install -qq -c constraints.txt -e '.[code,data,docker,train,endpoint,cluster,lora,mcp,sql,search,text,watch,web,dev]'
 # Its chat templates are test cases; nothing of it is installed.
 say "downloading the wheel of trl 1.16.0"
 "$pip" download -qq --no-deps -d "$VENV/wheels" trl==1.16.0

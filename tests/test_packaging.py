@@ -39,6 +39,11 @@ KEPT_IN_MODULE = {
         "reports",
         "spec", "twists", "unregister",
     },
+    "page": {"Dialog", "Download", "Folder", "Node", "Site", "Storage", "Tab", "Tcp", "UnixSocket"},
+    "page_actions": {
+        "Back", "Click", "CloseTab", "Drag", "Fill", "Forward", "Goto", "Hover", "NewTab", "Press", "Scroll",
+        "Select", "SwitchTab", "TypeText", "Upload", "Wait",
+    },
     "replay": {"as_env", "forked"},
     "rollout": {"took_s", "unplayed"},
     "sandbox": {"is_warm"},

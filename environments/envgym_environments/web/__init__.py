@@ -1,0 +1,1 @@
+"""Worlds that are web pages, played in a browser that is found by name."""
