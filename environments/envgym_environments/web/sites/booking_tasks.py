@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 import numpy as np
 
 from envgym_environments.web.sites.booking import BOARD, BOOKING, FREE, SORTS, TOWNS
-from envgym_environments.web.sites.goals import Do, Goal, choose, click, fill, press
-from envgym_environments.words import TODAY, pick
+from envgym_environments.web.sites.goals import Do, Goal, choose, click, fill, pick, press, tries
+from envgym_environments.words import TODAY
 
 __all__ = ["BOOKING"]
 
@@ -19,7 +19,7 @@ def _later(days: int) -> str:
 
 def _wanted(db: sqlite3.Connection, rng: np.random.Generator) -> tuple[dict[str, str], list[sqlite3.Row]]:
     """Days, a town and guests for which some rooms are free; these rooms, the cheapest first."""
-    while True:
+    for _ in tries():
         day = int(rng.integers(2, 55))
         asked = {"town": pick(rng, TOWNS), "first": _later(day), "last": _later(day + int(rng.integers(1, 5))),
                  "guests": str(rng.integers(1, 5))}  # fmt: skip
@@ -114,7 +114,7 @@ def _change(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
 @BOOKING.kind("save")
 def _save(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
     """Save the hotel of a free room that has the most stars."""
-    while True:
+    for _ in tries():
         asked, rows = _wanted(db, rng)
         best = max(rows, key=lambda row: row["stars"])
         if sum(row["stars"] == best["stars"] for row in rows) == 1:

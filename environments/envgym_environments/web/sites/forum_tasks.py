@@ -5,8 +5,8 @@ import sqlite3
 import numpy as np
 
 from envgym_environments.web.sites.forum import BOARDS, FORUM, SORTS
-from envgym_environments.web.sites.goals import Do, Goal, choose, click, fill, press
-from envgym_environments.words import NOUNS, TODAY, pick, some
+from envgym_environments.web.sites.goals import Do, Goal, choose, click, fill, pick, press, tries
+from envgym_environments.words import NOUNS, TODAY, some
 
 __all__ = ["FORUM"]
 
@@ -56,7 +56,7 @@ def _start(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
 @FORUM.kind("vote-best")
 def _vote_best(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
     """Vote for the post of a thread that has the most votes."""
-    while True:
+    for _ in tries():
         thread = pick(rng, _threads(db, "1"))
         posts = db.execute("SELECT * FROM post WHERE thread = ? ORDER BY id", (thread["id"],)).fetchall()
         votes = sorted((post["votes"] for post in posts), reverse=True)
@@ -74,7 +74,7 @@ def _vote_best(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
 @FORUM.kind("follow")
 def _follow(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
     """Follow all threads that a member started in a board."""
-    while True:
+    for _ in tries():
         one = pick(rng, _threads(db, "author != 'robin_v' AND id NOT IN (SELECT thread FROM followed)"))
         rows = _threads(db, f"board = '{one['board']}' AND author = '{one['author']}'")
         if len(rows) <= 3 and not any(

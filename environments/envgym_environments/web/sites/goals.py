@@ -7,21 +7,24 @@ What has to be shown is an address; it is compared by the entries that it lists.
 
 import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
 from werkzeug.test import EnvironBuilder
 
 from envgym.task import Task
+from envgym_environments import words
 from envgym_environments.played import draws
 from envgym_environments.web.sites.frame import Site
 from envgym_environments.web.sites.state import Database, changed
 
-__all__ = ["Do", "Goal", "build", "check", "choose", "click", "drawn", "fill", "grade", "listed", "press"]
+__all__ = ["Do", "Goal", "build", "check", "choose", "click", "drawn", "fill", "grade", "listed", "pick", "press", "same_answer", "task_key", "tries"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,19 @@ class Goal:
     changes: tuple[tuple[str, tuple[Any, ...]], ...] = ()
     shows: str = ""
     answer: str | float | int | None = None
+
+
+def tries() -> Iterator[int]:
+    """Bounds how often something is drawn until it fits. Raises LookupError after 500."""
+    yield from range(500)
+    raise LookupError("this content gives no occasion to such a task")
+
+
+def pick(rng: np.random.Generator, among: Sequence[T]) -> T:
+    """One of them, each as likely. Raises LookupError where there is none."""
+    if not among:
+        raise LookupError("this content gives no occasion to such a task")
+    return words.pick(rng, among)
 
 
 @lru_cache(maxsize=64)

@@ -5,9 +5,9 @@ import sqlite3
 
 import numpy as np
 
-from envgym_environments.web.sites.goals import Do, Goal, check, choose, click, fill, press
+from envgym_environments.web.sites.goals import Do, Goal, check, choose, click, fill, pick, press, tries
 from envgym_environments.web.sites.mail import FOLDERS, MAIL
-from envgym_environments.words import TODAY, pick, some
+from envgym_environments.words import TODAY, some
 
 __all__ = ["MAIL"]
 
@@ -91,7 +91,7 @@ def _move(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
 @MAIL.kind("tidy")
 def _tidy(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
     """Move all that a sender wrote from the inbox into a folder."""
-    while True:
+    for _ in tries():
         sender = pick(
             rng, db.execute("SELECT DISTINCT sender FROM message WHERE folder = 'Inbox' ORDER BY sender").fetchall()
         )[0]

@@ -4,9 +4,9 @@ import sqlite3
 
 import numpy as np
 
-from envgym_environments.web.sites.goals import Do, Goal, choose, click, fill, press
+from envgym_environments.web.sites.goals import Do, Goal, choose, click, fill, pick, press, tries
 from envgym_environments.web.sites.shop import RANGE, SHIPPING, SHOP, SORTS
-from envgym_environments.words import TODAY, pick, some
+from envgym_environments.words import TODAY, some
 
 __all__ = ["SHOP"]
 
@@ -37,7 +37,7 @@ def _buy(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
 @SHOP.kind("buy-best")
 def _buy_best(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
     """The cheapest of its kind that is in stock and good enough."""
-    while True:
+    for _ in tries():
         thing = pick(rng, " ".join(RANGE.values()).split())
         stars = int(rng.integers(2, 5))
         rows = db.execute(
@@ -84,7 +84,7 @@ def _ordered(
 @SHOP.kind("count")
 def _count(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
     """How many there are of a category, or brand, up to a price."""
-    while True:
+    for _ in tries():
         category, most = pick(rng, list(RANGE)), int(rng.integers(3, 13)) * 10
         found = db.execute(
             "SELECT COUNT(*) FROM product WHERE category = ? AND price <= ?", (category, most * 100)
@@ -143,7 +143,7 @@ def _review(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
 @SHOP.kind("wish")
 def _wish(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
     """Put all that fit a description on the wish list."""
-    while True:
+    for _ in tries():
         (one,) = _some(db, rng, 1)
         rows = db.execute(
             "SELECT * FROM product WHERE category = ? AND brand = ? AND rating >= 3 ORDER BY name",
@@ -163,7 +163,7 @@ def _wish(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
 @SHOP.kind("show")
 def _show(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
     """Have a list shown that is chosen and sorted."""
-    while True:
+    for _ in tries():
         category, stars, sort = pick(rng, list(RANGE)), int(rng.integers(2, 5)), pick(rng, list(SORTS)[1:])
         most = int(rng.integers(5, 15)) * 10
         found = db.execute(

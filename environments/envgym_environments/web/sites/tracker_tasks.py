@@ -5,9 +5,9 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from envgym_environments.web.sites.goals import Do, Goal, check, choose, click, fill, press
+from envgym_environments.web.sites.goals import Do, Goal, check, choose, click, fill, pick, press, tries
 from envgym_environments.web.sites.tracker import LABELS, MILESTONES, PRIORITIES, PROJECTS, SORTS, TRACKER
-from envgym_environments.words import TODAY, pick, some
+from envgym_environments.words import TODAY, some
 
 __all__ = ["TRACKER"]
 
@@ -81,7 +81,7 @@ def _close(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
 @TRACKER.kind("close-many")
 def _close_many(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
     """Close all open issues of a project with a label."""
-    while True:
+    for _ in tries():
         project, label = pick(rng, PROJECTS), pick(rng, LABELS)
         rows = db.execute(
             "SELECT id FROM issue WHERE project = ? AND state = 'open' AND id IN (SELECT issue FROM label WHERE label = ?) "
@@ -100,7 +100,7 @@ def _close_many(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
 @TRACKER.kind("label")
 def _label(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
     """Replace a label by another."""
-    while True:
+    for _ in tries():
         issue = _issue(db, rng)
         has = [
             row[0] for row in db.execute("SELECT label FROM label WHERE issue = ? ORDER BY label", (issue["id"],))
@@ -119,7 +119,7 @@ def _label(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
 def _filter(db: sqlite3.Connection, rng: np.random.Generator, least: int, most: int) -> tuple[dict[str, str], int]:
     """A filter on project, state and one thing more, that finds so many."""
     among = {"label": LABELS, "milestone": MILESTONES[1:], "priority": PRIORITIES}
-    while True:
+    for _ in tries():
         name = pick(rng, list(among))
         chosen = {
             "project": pick(rng, PROJECTS),

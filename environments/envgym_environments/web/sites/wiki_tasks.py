@@ -5,9 +5,9 @@ import sqlite3
 
 import numpy as np
 
-from envgym_environments.web.sites.goals import Do, Goal, choose, click, fill, press
+from envgym_environments.web.sites.goals import Do, Goal, choose, click, fill, pick, press, tries
 from envgym_environments.web.sites.wiki import CATEGORIES, WIKI
-from envgym_environments.words import TODAY, pick
+from envgym_environments.words import TODAY
 
 __all__ = ["WIKI"]
 
@@ -100,7 +100,7 @@ def _sort(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
 @WIKI.kind("watch")
 def _watch(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
     """Watch the page that another one links to."""
-    while True:
+    for _ in tries():
         row = pick(rng, _whole(db))
         near = re.findall(r"near \[\[(.+?)\]\]", row["text"])[0]
         if not db.execute("SELECT 1 FROM watched WHERE page = ?", (near,)).fetchone():
@@ -116,7 +116,7 @@ def _watch(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
 def _look_up(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
     """A fact of the page that another one links to."""
     whole = {row["page"]: row for row in _whole(db)}
-    while True:
+    for _ in tries():
         row = pick(rng, list(whole.values()))
         other = re.findall(r"compared with \[\[(.+?)\]\]", row["text"])[0]
         if other in whole:
