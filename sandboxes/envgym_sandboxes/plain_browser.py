@@ -153,7 +153,9 @@ class PlainPage:
     def _select(self, tag: Tag, options: tuple[str, ...]) -> None:
         if tag.name != "select":
             raise _Wrong(Outcome.INVALID, "that is no selection field")
-        known = {name: option for option in options_of(tag) for name in (value_of(option), option.get_text().strip())}
+        known = {
+            name: option for option in options_of(tag) for name in (value_of(option), option.get_text().strip())
+        }
         if len(options) != 1 or options[0] not in known:
             shown = ", ".join(option.get_text().strip() for option in options_of(tag))
             raise _Wrong(Outcome.INVALID, f"choose one of: {shown[:500]}")
@@ -165,7 +167,10 @@ class PlainPage:
         form = tag.find_parent("form")
         if form is None:
             return
-        method, address = str(form.get("method", "get")).upper(), urljoin(self._url, str(form.get("action") or self._url))
+        method, address = (
+            str(form.get("method", "get")).upper(),
+            urljoin(self._url, str(form.get("action") or self._url)),
+        )
         pairs = sent_by(form, button)
         if method == "POST":
             await self._go("POST", address, pairs)
@@ -237,7 +242,9 @@ class PlainPage:
     async def digest(self) -> str:
         """Of address, tree and values."""
         nodes = [(node.depth, node.role, node.name, node.value, node.states) for node, _ in nodes_of(self._soup)]
-        return hashlib.blake2b(repr((self._url, nodes)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return hashlib.blake2b(
+            repr((self._url, nodes)).encode("utf-8", "surrogatepass"), digest_size=16
+        ).hexdigest()
 
     async def close(self) -> None:
         """Close its connections. Idempotent."""
@@ -313,5 +320,3 @@ class PlainBrowser:
 def open_plain() -> PlainBrowser:
     """A browser of HTML and forms alone."""
     return PlainBrowser()
-
-

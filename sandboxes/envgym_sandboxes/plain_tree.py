@@ -30,9 +30,7 @@ def nodes_of(soup: BeautifulSoup) -> list[tuple[Node, Tag | None]]:
     return found
 
 
-def _walk(
-    tag: Tag, depth: int, above: str, soup: BeautifulSoup, found: list[tuple[Node, Tag | None]]
-) -> None:
+def _walk(tag: Tag, depth: int, above: str, soup: BeautifulSoup, found: list[tuple[Node, Tag | None]]) -> None:
     for child in tag.children:
         if isinstance(child, Tag):
             if child.name in _HIDDEN or child.has_attr("hidden") or child.get("type") == "hidden":
@@ -79,7 +77,9 @@ def _text_without_controls(tag: Tag) -> str:
     parts = [
         str(text)
         for text in tag.find_all(string=True)
-        if not any(parent.name in ("select", "textarea", "script", "style") for parent in text.parents if parent is not tag)
+        if not any(
+            parent.name in ("select", "textarea", "script", "style") for parent in text.parents if parent is not tag
+        )
     ]
     return " ".join("".join(parts).split())
 

@@ -22,7 +22,23 @@ from envgym_environments.played import draws
 from envgym_environments.web.sites.frame import Site
 from envgym_environments.web.sites.state import Database, changed
 
-__all__ = ["Do", "Goal", "build", "check", "choose", "click", "drawn", "fill", "grade", "listed", "pick", "press", "same_answer", "task_key", "tries"]
+__all__ = [
+    "Do",
+    "Goal",
+    "build",
+    "check",
+    "choose",
+    "click",
+    "drawn",
+    "fill",
+    "grade",
+    "listed",
+    "pick",
+    "press",
+    "same_answer",
+    "task_key",
+    "tries",
+]
 
 T = TypeVar("T")
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
+from envgym.browsing import open_browser
 from envgym.env import Snapshot, Step, StopReason
 from envgym.errors import EnvironmentFailure, ReplayDiverged
 from envgym.messages import Action, Message, ParseError, ToolCall, ToolSpec
@@ -17,7 +18,6 @@ from envgym.page import Browser, Page, PageSpec, PageView, Storage, UnixSocket, 
 from envgym.page_actions import Goto
 from envgym.page_text import acted_text, view_diff, view_text
 from envgym.page_tools import page_tools, read_page_action
-from envgym.browsing import open_browser
 from envgym.replay import forked
 from envgym.task import Task
 from envgym.tools import check_call, parse_call, tool_spec
@@ -285,7 +285,9 @@ class WebSites:
 def _storage(cookies: Mapping[str, str], host: str) -> Storage | None:
     if not cookies:
         return None
-    return Storage(tuple({"name": name, "value": value, "domain": host, "path": "/"} for name, value in cookies.items()))
+    return Storage(
+        tuple({"name": name, "value": value, "domain": host, "path": "/"} for name, value in cookies.items())
+    )
 
 
 def _difference(wanted: str, found: str) -> str:
