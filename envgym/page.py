@@ -262,6 +262,13 @@ class Page(Protocol):
         """
         ...
 
+    async def restart(self, storage: Storage | None = None) -> None:
+        """As a new page of the same spec, but sooner: one tab at its start, and nothing of before.
+
+        storage: instead of `PageSpec.storage`. Raises as `Browser.page`.
+        """
+        ...
+
     async def storage(self) -> Storage:
         """Cookies, and the local storage of the sites that are open in a tab."""
         ...

@@ -54,6 +54,9 @@ optional_packages() {
     ip:iproute2 nsenter:util-linux openssl:openssl faketime:faketime; do
     PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
   done
+  # the browser, and letters for it
+  command -v chromium >/dev/null || missing+=(chromium)
+  [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || missing+=(fonts-dejavu-core)
   [ ${#missing[@]} -eq 0 ] && return
   if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
     say "installing ${missing[*]}"

@@ -1,0 +1,288 @@
+"""Actions on a tab: where they land, and the input that a person's hands would give.
+
+What cannot be done is a `Missed`, which says why to the model.
+"""
+
+import asyncio
+import base64
+from typing import Any
+
+from envgym.page import Node, Outcome
+from envgym.page_actions import (
+    Click,
+    Drag,
+    Fill,
+    Hover,
+    PageAction,
+    Press,
+    Scroll,
+    Select,
+    Target,
+    TypeText,
+    Upload,
+)
+from envgym_sandboxes.browser.keys import key_events, typed_events
+from envgym_sandboxes.browser.seeing import ACTED_ON, tree
+from envgym_sandboxes.browser.tab import Tab
+from envgym_sandboxes.browser.wire import Refused
+
+__all__ = ["Missed", "perform"]
+
+
+class Missed(Exception):
+    """An action that is not possible: an outcome, and what to tell the model."""
+
+    def __init__(self, outcome: Outcome, message: str) -> None:
+        super().__init__(message)
+        self.outcome, self.message = outcome, message
+
+
+_HIT = """function() {
+  const box = this.getClientRects()[0], root = this.getRootNode();
+  if (!box) return 'it has no box';
+  const at = root.elementFromPoint ? root : this.ownerDocument;
+  const hit = at.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
+  if (!hit || hit === this || this.contains(hit) || hit.contains(this)) return '';
+  if (hit.closest('label')?.control === this || (this.closest('label') || {}).control === hit) return '';
+  return 'it is covered by ' + hit.tagName.toLowerCase() + (hit.id ? '#' + hit.id : '');
+}"""
+_READY_TO_FILL = """function() {
+  if (this.disabled || this.readOnly) return 'it is disabled or only to be read';
+  if (this.tagName === 'SELECT') return 'it is a selection: select options of it';
+  if (!this.isContentEditable && !/^(INPUT|TEXTAREA)$/.test(this.tagName)) return 'it is no field';
+  this.focus();
+  if (this.isContentEditable) { getSelection().selectAllChildren(this); return ''; }
+  if (/^(checkbox|radio|file|submit|button|reset|image)$/.test(this.type)) return 'it is no field for text';
+  if (/^(date|time|month|week|datetime-local|color|range)$/.test(this.type)) return '=';
+  this.select();
+  return '';
+}"""
+_SET_VALUE = """function(text) {
+  Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set.call(this, text);
+  for (const kind of ['input', 'change']) this.dispatchEvent(new Event(kind, {bubbles: true}));
+  return this.value === text ? '' : 'it takes no ' + text;
+}"""
+_CHOOSE = """function(wanted) {
+  if (this.tagName !== 'SELECT') return 'it is no selection field';
+  if (this.disabled) return 'it is disabled';
+  if (!this.multiple && wanted.length !== 1) return 'it takes one option';
+  const all = [...this.options], found = [];
+  for (const one of wanted) {
+    const same = (text) => text.trim() === one.trim();
+    const option = all.find((o) => same(o.label) || same(o.text)) || all.find((o) => same(o.value));
+    if (!option || option.disabled) return 'there is no option ' + JSON.stringify(one) + ', but '
+      + all.slice(0, 30).map((o) => JSON.stringify(o.text.trim())).join(', ');
+    found.push(option);
+  }
+  this.focus();
+  for (const option of all) if (this.multiple || found.includes(option)) option.selected = found.includes(option);
+  for (const kind of ['input', 'change']) this.dispatchEvent(new Event(kind, {bubbles: true}));
+  return '';
+}"""
+_GIVE = """function(files) {
+  if (this.tagName !== 'INPUT' || this.type !== 'file') return 'it is no field for files';
+  const data = new DataTransfer();
+  for (const [name, content] of files) {
+    data.items.add(new File([Uint8Array.from(atob(content), (c) => c.charCodeAt(0))], name));
+  }
+  this.files = data.files;
+  for (const kind of ['input', 'change']) this.dispatchEvent(new Event(kind, {bubbles: true}));
+  return '';
+}"""
+_SELECTED = """(() => { const field = document.activeElement;
+  if (field && typeof field.selectionStart === 'number') {
+    return field.value.slice(field.selectionStart, field.selectionEnd);
+  }
+  return String(getSelection()); })()"""
+
+
+async def perform(tab: Tab, action: PageAction, clipboard: list[str]) -> None:
+    """Do what is done with hands. clipboard: this episode's own, of one text. Raises Missed, Refused, Crashed."""
+    match action:
+        case Click(target, button, count):
+            await _click(tab, await _point(tab, target), button, count)
+        case Hover(target):
+            await _mouse(tab, [("mouseMoved", await _point(tab, target), {})])
+        case Fill(target, text):
+            await _fill(tab, target, text)
+        case TypeText(text):
+            await _keys(tab, typed_events(text))
+        case Press(keys):
+            await _press(tab, keys, clipboard)
+        case Scroll(dx, dy, target):
+            at = (tab.spec.size[0] / 2, tab.spec.size[1] / 2) if target is None else await _point(tab, target)
+            await _mouse(tab, [("mouseMoved", at, {}), ("mouseWheel", at, {"deltaX": dx, "deltaY": dy})])
+        case Select(target, options):
+            await _told(tab, await _element(tab, target), _CHOOSE, list(options))
+        case Drag(start, end):
+            await _drag(tab, start, end)
+        case Upload(target, files):
+            given = [[name, base64.b64encode(content).decode()] for name, content in files.items()]
+            await _told(tab, await _element(tab, target), _GIVE, given)
+        case _:
+            raise TypeError(f"{action!r} is no PageAction that is done with hands")
+
+
+# places
+
+
+async def _backend(tab: Tab, target: Target) -> int:
+    if target.ref:
+        found = tab.nodes.get(target.ref)
+        if found is None:
+            raise Missed(Outcome.NO_ELEMENT, f"there is no element {target.ref[:20]!r} on this page")
+        return found
+    refs = _named(target, await tree(tab))
+    if target.nth >= len(refs):
+        what = f"{target.role or 'element'} named {target.name[:80]!r}" if target.name else target.role
+        raise Missed(Outcome.NO_ELEMENT, f"there is no {what} number {target.nth} on this page")
+    return tab.nodes[refs[target.nth]]
+
+
+def _named(target: Target, nodes: list[Node]) -> list[str]:
+    """The refs of what has this role and name: whole names before parts, what one acts on before what labels it."""
+    wanted = target.name.strip().lower()
+    kinds: dict[tuple[bool, bool], list[str]] = {}
+    above: list[tuple[int, str]] = []
+    for node in nodes:
+        while above and above[-1][0] >= node.depth:
+            above.pop()
+        ref = node.ref or (above[-1][1] if above else "")  # a text is clicked where it stands
+        if node.ref:
+            above.append((node.depth, node.ref))
+        name = node.name.strip().lower()
+        if ref and (not target.role or node.role == target.role) and wanted in name:
+            kinds.setdefault((name != wanted, node.role not in ACTED_ON), []).append(ref)
+    return list(dict.fromkeys(kinds[min(kinds)])) if kinds else []
+
+
+async def _element(tab: Tab, target: Target) -> str:
+    """The handle of the element."""
+    if target.x is not None and target.y is not None:
+        said = await tab.call("DOM.getNodeForLocation", x=int(target.x), y=int(target.y))
+        backend = said["backendNodeId"]
+    else:
+        backend = await _backend(tab, target)
+    try:
+        return str((await tab.call("DOM.resolveNode", backendNodeId=backend))["object"]["objectId"])
+    except Refused as error:
+        raise Missed(Outcome.NO_ELEMENT, "that element is not on the page any more") from error
+
+
+async def _point(tab: Tab, target: Target) -> tuple[float, float]:
+    """Where to act on a target: in the middle of what of it is seen."""
+    if target.x is not None and target.y is not None:
+        wide, high = tab.spec.size
+        if not (0 <= target.x < wide and 0 <= target.y < high):
+            raise Missed(Outcome.NOT_REACHABLE, f"{target.x:g},{target.y:g} is outside the window of {wide}x{high}")
+        return target.x, target.y
+    backend = await _backend(tab, target)
+    found: list[Any] = await asyncio.gather(
+        tab.call("DOM.scrollIntoViewIfNeeded", backendNodeId=backend),
+        tab.call("DOM.getContentQuads", backendNodeId=backend),
+        tab.call("DOM.resolveNode", backendNodeId=backend),
+        return_exceptions=True,
+    )
+    _, quads, handle = found
+    if isinstance(handle, BaseException):
+        raise Missed(Outcome.NO_ELEMENT, "that element is not on the page any more") from handle
+    if isinstance(quads, BaseException) or not quads["quads"]:
+        if not await _true(tab, handle["object"]["objectId"], "function() { return this.isConnected; }"):
+            raise Missed(Outcome.NO_ELEMENT, "that element is not on the page any more")
+        raise Missed(Outcome.NOT_REACHABLE, "that element cannot be seen")
+    await _told(tab, handle["object"]["objectId"], _HIT)
+    x1, y1, x2, y2, x3, y3, x4, y4 = quads["quads"][0]
+    return (x1 + x2 + x3 + x4) / 4, (y1 + y2 + y3 + y4) / 4
+
+
+async def _true(tab: Tab, handle: str, function: str) -> bool:
+    asked = tab.call("Runtime.callFunctionOn", objectId=handle, functionDeclaration=function, returnByValue=True)
+    return bool((await asked)["result"].get("value"))
+
+
+async def _told(tab: Tab, handle: str, function: str, *arguments: Any, mark: str = "") -> str:
+    """Call a function of ours on an element; what it answers is why it cannot be done, but for `mark`."""
+    said = await tab.call(
+        "Runtime.callFunctionOn",
+        objectId=handle,
+        functionDeclaration=function,
+        arguments=[{"value": one} for one in arguments],
+        returnByValue=True,
+    )
+    answer = said["result"].get("value")
+    if "exceptionDetails" in said or not isinstance(answer, str):
+        raise Missed(Outcome.INVALID, "the element does not allow that")
+    if answer and answer != mark:
+        raise Missed(Outcome.NOT_REACHABLE, f"that is not possible there: {answer[:1000]}")
+    return answer
+
+
+# hands
+
+
+async def _mouse(tab: Tab, events: list[tuple[str, tuple[float, float], dict[str, Any]]]) -> None:
+    sent = [tab.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more) for kind, (x, y), more in events]
+    await asyncio.gather(*sent)
+
+
+async def _click(tab: Tab, at: tuple[float, float], button: str, count: int) -> None:
+    events: list[tuple[str, tuple[float, float], dict[str, Any]]] = [("mouseMoved", at, {})]
+    for number in range(1, count + 1):
+        events += [
+            (kind, at, {"button": button, "clickCount": number}) for kind in ("mousePressed", "mouseReleased")
+        ]
+    await _mouse(tab, events)
+
+
+async def _fill(tab: Tab, target: Target, text: str) -> None:
+    handle = await _element(tab, target)
+    await tab.call("DOM.scrollIntoViewIfNeeded", objectId=handle)
+    if await _told(tab, handle, _READY_TO_FILL, mark="=") == "=":
+        await _told(tab, handle, _SET_VALUE, text)
+    elif text:
+        await tab.call("Input.insertText", text=text)
+    else:
+        await _keys(tab, key_events("Delete") or [])
+
+
+async def _press(tab: Tab, keys: str, clipboard: list[str]) -> None:
+    events = key_events(keys)
+    if events is None:
+        raise Missed(
+            Outcome.INVALID, f"there is no key {keys[:40]!r}; keys are such as Enter, Tab, ArrowDown, Control+a"
+        )
+    # Chromium has one clipboard for all episodes: nobody gets anything out of that one
+    short = keys.lower()
+    if short in ("control+v", "shift+insert"):
+        if clipboard:
+            await tab.call("Input.insertText", text=clipboard[0])
+        return
+    if short in ("control+c", "control+x"):
+        clipboard[:] = [str(await tab.run(_SELECTED))]
+    await _keys(tab, events)
+
+
+async def _keys(tab: Tab, events: list[tuple[str, dict[str, Any]]]) -> None:
+    await asyncio.gather(*(tab.call(method, **params) for method, params in events))
+
+
+async def _drag(tab: Tab, start: Target, end: Target) -> None:
+    """Press, move and let go; where the page drags data, as the browser tells, that is dropped."""
+    begin, goal = await _point(tab, start), await _point(tab, end)
+    begin = begin if start.ref == "" else await _point(tab, start)  # the second may have scrolled
+    held = {"button": "left", "buttons": 1}
+    between = ((begin[0] + goal[0]) / 2, (begin[1] + goal[1]) / 2)
+    nudge = (begin[0] + (4 if goal[0] >= begin[0] else -4), begin[1] + (4 if goal[1] >= begin[1] else -4))
+    tab.dragged = None
+    await tab.call("Input.setInterceptDrags", enabled=True)
+    try:
+        await _mouse(tab, [("mouseMoved", begin, {}), ("mousePressed", begin, {**held, "clickCount": 1})])
+        for at in (nudge, between, goal, goal):
+            if tab.dragged is None:
+                await _mouse(tab, [("mouseMoved", at, held)])
+        if tab.dragged is not None:
+            for kind in ("dragEnter", "dragOver", "drop"):
+                await tab.call("Input.dispatchDragEvent", type=kind, x=goal[0], y=goal[1], data=tab.dragged)
+        await _mouse(tab, [("mouseReleased", goal, {"button": "left", "clickCount": 1})])
+    finally:
+        tab.wire.tell("Input.setInterceptDrags", tab.session, enabled=False)

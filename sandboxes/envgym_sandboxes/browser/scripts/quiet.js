@@ -1,0 +1,78 @@
+// Knows what a document still has to do: short timers, frames that were asked for, animations that end, mutations.
+// A document is quiet when none of it is left, so that nothing has to be waited for "to be sure". Chains of timers
+// that go on without end, and intervals, count only as long as they change the document.
+(() => {
+  if (window.__quiet) return;
+  const now = performance.now.bind(performance);
+  const later = window.setTimeout.bind(window), forget = window.clearTimeout.bind(window);
+  const frame = window.requestAnimationFrame.bind(window), unframe = window.cancelAnimationFrame.bind(window);
+  const every = window.setInterval.bind(window), stop = window.clearInterval.bind(window);
+  const timers = new Set(), frames = new Set(), intervals = new Set();
+  const SOON = 1000, DEEPEST = 8, OFTEN = 250;
+  let depth = 0, changed = -1e9, deep = -1e9;
+  const deeper = (level, work) => {
+    const before = depth;
+    depth = level + 1;
+    try { work(); } finally { depth = before; }
+  };
+  window.setTimeout = function setTimeout(work, delay, ...rest) {
+    const level = depth, wait = Number(delay) || 0;
+    if (typeof work !== 'function' || wait > SOON) return later(work, delay, ...rest);
+    const counted = level < DEEPEST;
+    if (!counted) deep = now();
+    const id = later(() => { timers.delete(id); deeper(level, () => work.apply(window, rest)); }, delay);
+    if (counted) timers.add(id);
+    return id;
+  };
+  window.clearTimeout = function clearTimeout(id) { timers.delete(id); intervals.delete(id); forget(id); };
+  window.requestAnimationFrame = function requestAnimationFrame(work) {
+    const level = depth, counted = level < DEEPEST;
+    if (!counted) deep = now();
+    const id = frame((time) => { frames.delete(id); deeper(level, () => work(time)); });
+    if (counted) frames.add(id);
+    return id;
+  };
+  window.cancelAnimationFrame = function cancelAnimationFrame(id) { frames.delete(id); unframe(id); };
+  window.setInterval = function setInterval(work, delay, ...rest) {
+    const id = every(work, delay, ...rest);
+    if ((Number(delay) || 0) <= OFTEN) intervals.add(id);
+    return id;
+  };
+  window.clearInterval = function clearInterval(id) { intervals.delete(id); timers.delete(id); stop(id); };
+  const watch = () => new MutationObserver(() => { changed = now(); }).observe(document, {
+    subtree: true, childList: true, attributes: true, characterData: true,
+  });
+  watch();
+  const animated = () => document.getAnimations && document.getAnimations().some((one) => {
+    if (one.playState !== 'running' || !one.effect) return false;
+    const left = one.effect.getComputedTiming().endTime - Number(one.currentTime || 0);
+    return Number.isFinite(left) && left < 3000;
+  });
+  const state = () => ({
+    busy: timers.size > 0 || frames.size > 0 || document.readyState !== 'complete' || animated(),
+    ticking: intervals.size > 0 || now() - deep < OFTEN, changed: now() - changed,
+  });
+  const hop = () => new Promise((done) => {
+    const backup = later(done, 60);
+    frame(() => { forget(backup); later(done, 0); });
+  });
+  const inner = () => {
+    const found = [];
+    for (let at = 0; at < window.frames.length && at < 20; at += 1) {
+      try { if (window.frames[at].__quiet) found.push(window.frames[at].__quiet.state()); } catch { /* another origin */ }
+    }
+    return found;
+  };
+  const wait = async (quiet, most) => {
+    const began = now();
+    for (;;) {
+      await hop();
+      const all = [state(), ...inner()];
+      if (all.every((one) => !one.busy && (!one.ticking || one.changed >= quiet))) return true;
+      if (now() - began > most) return false;
+      await new Promise((done) => later(done, 4));
+    }
+  };
+  Object.defineProperty(window, '__quiet', { value: Object.freeze({ state, wait }) });
+  if (navigator.serviceWorker) Object.defineProperty(Navigator.prototype, 'serviceWorker', { get: () => undefined });
+})();

@@ -1,0 +1,336 @@
+"""What there is to see of a tab: tree, pruned HTML, text, screenshot, marks; each asked for only if wanted.
+
+Refs are given in the order in which elements were first seen, and are kept as long as the document is.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from html import escape
+from typing import Any
+
+from envgym.page import Node, PageView, Wanted
+from envgym_sandboxes.browser.tab import Tab
+from envgym_sandboxes.browser.wire import Refused
+
+__all__ = ["ACTED_ON", "digest", "look", "tree"]
+
+ACTED_ON = frozenset(
+    [
+        "button",
+        "link",
+        "textbox",
+        "searchbox",
+        "combobox",
+        "listbox",
+        "option",
+        "checkbox",
+        "radio",
+        "switch",
+        "slider",
+        "spinbutton",
+        "tab",
+        "menuitem",
+        "menuitemcheckbox",
+        "menuitemradio",
+        "treeitem",
+        "gridcell",
+        "ComboBoxMenuPopup",
+        "ColorWell",
+        "Date",
+        "DateTime",
+        "InputTime",
+    ]
+)
+"""Roles that are marked: what one acts on."""
+
+_PLAIN = frozenset(
+    ("generic", "none", "presentation", "GenericContainer", "LayoutTable", "LayoutTableRow", "LayoutTableCell")
+)
+_LEFT_OUT = frozenset(("InlineTextBox", "LineBreak", "ListMarker"))
+_STATES = (
+    "checked",
+    "disabled",
+    "expanded",
+    "focused",
+    "invalid",
+    "multiline",
+    "pressed",
+    "readonly",
+    "required",
+    "selected",
+)
+_SIZE = """(() => { const all = document.getElementsByTagName('*').length;
+  return [all, all > %d ? 0 : (document.documentElement?.textContent || '').length]; })()"""
+_MOST_TEXT = 5_000_000
+_SKIPPED = frozenset(("SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "META", "LINK", "#comment"))
+_KEPT = frozenset(
+    [
+        "id",
+        "class",
+        "name",
+        "type",
+        "value",
+        "placeholder",
+        "href",
+        "src",
+        "alt",
+        "title",
+        "for",
+        "role",
+        "aria-label",
+        "checked",
+        "selected",
+        "disabled",
+        "contenteditable",
+        "min",
+        "max",
+        "step",
+        "multiple",
+        "action",
+        "method",
+        "x",
+        "y",
+        "r",
+        "cx",
+        "cy",
+        "width",
+        "height",
+        "fill",
+        "points",
+    ]
+)
+_MARK = """(boxes => { const host = document.createElement('div'); host.id = '__marks';
+ host.style.cssText = 'position:fixed;inset:0;z-index:2147483647;pointer-events:none;margin:0;padding:0;border:0';
+ const root = host.attachShadow({mode: 'closed'});
+ for (const [ref, x, y, w, h] of boxes) { const box = document.createElement('div');
+  box.style.cssText = `position:fixed;left:${x}px;top:${y}px;width:${w}px;height:${h}px;outline:2px solid #d00`;
+  const tag = document.createElement('span'); tag.textContent = ref;
+  tag.style.cssText = 'position:absolute;left:0;top:0;background:#d00;color:#fff;font:bold 10px sans-serif';
+  box.append(tag); root.append(box); } document.documentElement.append(host); })(%s)"""
+_UNMARK = "document.getElementById('__marks')?.remove()"
+
+
+async def look(tab: Tab, wanted: Wanted) -> PageView:
+    """The view of one tab; title and tabs are its context's to add. Raises Hung, Crashed, Refused."""
+    limits = tab.spec.limits
+    view = PageView(tab.url, "")
+    if not (wanted.tree or wanted.dom or wanted.text or wanted.marks or wanted.focused):
+        return replace(view, screenshot=await _screenshot(tab, None)) if wanted.screenshot else view
+    elements, letters = await tab.run(_SIZE % (limits.tree_nodes * 10))
+    if elements > limits.tree_nodes * 10 or letters > _MOST_TEXT:
+        told = f"the page is too large to be shown: {elements} elements, {letters} characters"
+        return replace(view, error=told, truncated=("everything",))
+    cut: list[str] = []
+    if wanted.tree or wanted.marks or wanted.focused:
+        view = await _with_tree(tab, wanted, view, cut)
+    if wanted.dom or wanted.marks:
+        asked = tab.call("DOMSnapshot.captureSnapshot", computedStyles=[], includeDOMRects=False)
+        snapshot = await tab.within(asked, limits.act_s)
+        if wanted.dom:
+            view = replace(view, dom=_bounded(_pruned(tab, snapshot), limits.dom_chars, "dom", cut))
+        if wanted.marks:
+            view = replace(view, marks=tuple(_boxed(tab, view.tree or (), snapshot)))
+    if wanted.text:
+        text = str(await tab.run(f"(document.body?.innerText || '').slice(0, {limits.text_chars + 1})"))
+        view = replace(view, text=_bounded(text, limits.text_chars, "text", cut))
+    if wanted.screenshot:
+        view = replace(view, screenshot=await _screenshot(tab, view.marks))
+    return replace(view, tree=view.tree if wanted.tree else None, truncated=tuple(cut))
+
+
+async def _with_tree(tab: Tab, wanted: Wanted, view: PageView, cut: list[str]) -> PageView:
+    nodes = await tree(tab)
+    if len(nodes) > tab.spec.limits.tree_nodes:
+        nodes = nodes[: tab.spec.limits.tree_nodes]
+        cut.append("tree")
+    focused = next((one.ref for one in nodes if "focused" in one.states and one.ref), "")
+    return replace(view, tree=tuple(nodes), focused=focused if wanted.focused else None)
+
+
+def _bounded(text: str, most: int, part: str, cut: list[str]) -> str:
+    if len(text) > most:
+        cut.append(part)
+    return text[:most]
+
+
+async def _screenshot(tab: Tab, marks: tuple[Node, ...] | None) -> bytes:
+    if marks:
+        boxes = [[node.ref, *node.box] for node in marks if node.box]
+        await tab.run(_MARK % json.dumps(boxes))
+    try:
+        said = await tab.within(
+            tab.call("Page.captureScreenshot", format="png", optimizeForSpeed=True), tab.spec.limits.act_s
+        )
+    finally:
+        if marks:
+            await tab.run(_UNMARK)
+    return base64.b64decode(said["data"])
+
+
+async def tree(tab: Tab) -> list[Node]:
+    """The accessibility tree of the tab and of the frames in it, those without meaning left out."""
+    said = await tab.within(tab.call("Accessibility.getFullAXTree"), tab.spec.limits.act_s)
+    found = _nodes(tab, said["nodes"])
+    if not any(node.role == "Iframe" for node in found):
+        return found
+    frames = (await tab.within(tab.call("Page.getFrameTree"), tab.spec.limits.act_s))["frameTree"]
+    return await _with_frames(tab, found, _below(frames))
+
+
+async def _with_frames(tab: Tab, found: list[Node], frames: list[str]) -> list[Node]:
+    calls = [tab.call("Accessibility.getFullAXTree", frameId=frame) for frame in frames[:50]]
+    owners = [tab.call("DOM.getFrameOwner", frameId=frame) for frame in frames[:50]]
+    said = await tab.within(asyncio.gather(*calls, *owners, return_exceptions=True), tab.spec.limits.act_s)
+    inside: dict[str, list[Node]] = {}
+    for trees, owner in zip(said[: len(calls)], said[len(calls) :], strict=True):
+        if not isinstance(trees, BaseException) and not isinstance(owner, BaseException):
+            inside[ref_of(tab, owner["backendNodeId"])] = _nodes(tab, trees["nodes"])
+    return _laid_in(found, inside, 0)
+
+
+def _laid_in(nodes: list[Node], inside: dict[str, list[Node]], depth: int) -> list[Node]:
+    whole = []
+    for node in nodes:
+        whole.append(replace(node, depth=node.depth + depth))
+        if node.role == "Iframe" and node.ref in inside:
+            whole += _laid_in(inside.pop(node.ref), inside, depth + node.depth + 1)
+    return whole
+
+
+def _below(frames: dict[str, Any]) -> list[str]:
+    found = []
+    for child in frames.get("childFrames", ()):
+        found += [child["frame"]["id"], *_below(child)]
+    return found
+
+
+def ref_of(tab: Tab, backend: int) -> str:
+    """The ref of an element of the browser."""
+    ref = tab.refs.get(backend)
+    if ref is None:
+        ref = tab.refs[backend] = f"e{len(tab.refs) + 1}"
+        tab.nodes[ref] = backend
+    return ref
+
+
+def _nodes(tab: Tab, raw: list[dict[str, Any]]) -> list[Node]:
+    known = {node["nodeId"]: node for node in raw}
+    found: list[Node] = []
+    waiting = [(raw[0]["nodeId"], 0, "")] if raw else []
+    while waiting:
+        name, depth, above = waiting.pop()
+        node = known.get(name)
+        if node is None:
+            continue
+        made = None if node.get("ignored") else _node(tab, node, depth, above)
+        if made is not None:
+            found.append(made)
+            depth, above = depth + 1, made.name
+        waiting += [(child, depth, above) for child in reversed(node.get("childIds", ()))]
+    return found
+
+
+def _node(tab: Tab, raw: dict[str, Any], depth: int, above: str) -> Node | None:
+    role, name = raw.get("role", {}).get("value", ""), str(raw.get("name", {}).get("value", ""))[:2_000]
+    if role in _LEFT_OUT or role == "RootWebArea" or (role == "StaticText" and (name in above or not name.strip())):
+        return None
+    states = []
+    for one in raw.get("properties", ()):
+        if one["name"] in _STATES and (value := one.get("value", {}).get("value")) not in (False, "false", None):
+            states.append(one["name"] if value in (True, "true") else f"{one['name']}={value}")
+        elif one["name"] == "expanded":
+            states.append("expanded=false")
+    if role in _PLAIN and not name and "focused" not in states:
+        return None
+    if role == "StaticText":
+        return Node("", "text", name, depth=depth)
+    value = str(raw.get("value", {}).get("value", ""))[:2_000]
+    backend = raw.get("backendDOMNodeId")
+    return Node("" if backend is None else ref_of(tab, backend), role, name, value, depth, tuple(sorted(states)))
+
+
+def _boxed(tab: Tab, nodes: Sequence[Node], snapshot: dict[str, Any]) -> list[Node]:
+    """What can be acted on and is in the viewport, with its box."""
+    wide, high = tab.spec.size
+    boxes: dict[int, tuple[float, float, float, float]] = {}
+    document = snapshot["documents"][0]
+    left, top = document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)
+    backends = document["nodes"]["backendNodeId"]
+    for index, (x, y, w, h) in zip(document["layout"]["nodeIndex"], document["layout"]["bounds"], strict=True):
+        boxes.setdefault(backends[index], (x - left, y - top, w, h))
+    found = []
+    for node in nodes:
+        box = boxes.get(tab.nodes.get(node.ref, -1)) if node.role in ACTED_ON else None
+        if (
+            box
+            and box[2] > 0
+            and box[3] > 0
+            and box[0] < wide
+            and box[1] < high
+            and box[0] + box[2] > 0 < box[1] + box[3]
+        ):
+            found.append(replace(node, box=box))
+    return found
+
+
+def _pruned(tab: Tab, snapshot: dict[str, Any]) -> str:
+    """The first document's HTML: what has a box, with refs and the attributes that say something."""
+    strings, document = snapshot["strings"], snapshot["documents"][0]
+    nodes, shown = document["nodes"], set(document["layout"]["nodeIndex"])
+    parents, names = nodes["parentIndex"], nodes["nodeName"]
+    children: dict[int, list[int]] = {}
+    for index, parent in enumerate(parents):
+        children.setdefault(parent, []).append(index)
+    typed = zip(nodes["inputValue"]["index"], nodes["inputValue"]["value"], strict=True)
+    values = {index: value for index, value in typed if value >= 0}
+    out: list[str] = []
+    waiting: list[int | str] = [*reversed(children.get(-1, []))]
+    while waiting:
+        at = waiting.pop()
+        if isinstance(at, str):
+            out.append(at)
+            continue
+        name = strings[names[at]] if names[at] >= 0 else ""
+        below = [*reversed(children.get(at, []))]
+        if nodes["nodeType"][at] == 3:
+            if at in shown and (text := " ".join(strings[nodes["nodeValue"][at]].split())):
+                out.append(escape(text, quote=False))
+            continue
+        if name.upper() in _SKIPPED or name.startswith("::"):
+            continue
+        inside_select = name in ("OPTION", "OPTGROUP")
+        if nodes["nodeType"][at] == 1 and name not in ("HTML", "BODY") and (at in shown or inside_select):
+            tag = name.lower()
+            out.append(
+                f"<{tag} ref={ref_of(tab, nodes['backendNodeId'][at])}{_attributes(strings, nodes, at, values)}>"
+            )
+            waiting.append(f"</{tag}>")
+        waiting += below
+        if inside_select:
+            shown.update(below)
+    return "".join(out)
+
+
+def _attributes(strings: list[str], nodes: dict[str, Any], at: int, values: dict[int, int]) -> str:
+    pairs = nodes["attributes"][at]
+    kept = {strings[a]: strings[b] if b >= 0 else "" for a, b in zip(pairs[::2], pairs[1::2], strict=True)}
+    if at in values:
+        kept["value"] = strings[values[at]]
+    told = ((name, f'="{escape(text[:200])}"' if text else "") for name, text in kept.items() if name in _KEPT)
+    return "".join(f" {name}{text}" for name, text in told)
+
+
+async def digest(tabs: list[Tab]) -> str:
+    """See `envgym.page.Page.digest`; a tab that cannot be seen counts by its address."""
+    seen = []
+    for tab in tabs:
+        try:
+            nodes = [(one.role, one.name, one.value, one.depth, one.states) for one in await tree(tab)]
+        except Refused:
+            nodes = []
+        seen.append((tab.url, nodes))
+    return hashlib.blake2b(json.dumps(seen).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

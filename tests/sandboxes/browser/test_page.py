@@ -1,0 +1,264 @@
+"""A page in Chromium: actions land, views show what was asked for, and every failure is typed."""
+
+import pytest
+
+from envgym.browsing import open_browser
+from envgym.errors import EnvironmentFailure
+from envgym.page import Folder, Outcome, PageSpec, Storage, Wanted
+from envgym.page_actions import (
+    Back,
+    Click,
+    CloseTab,
+    Drag,
+    Fill,
+    Forward,
+    Goto,
+    Hover,
+    NewTab,
+    Press,
+    Scroll,
+    Select,
+    SwitchTab,
+    Target,
+    TypeText,
+    Upload,
+    Wait,
+)
+
+FORM = """<title>Form</title><h1>Form</h1>
+<label>Name <input id=name></label> <input type=password aria-label=Secret> <input type=date aria-label=Day>
+<button id=send onclick="this.textContent='Sent ' + document.querySelector('#name').value">Send</button>
+<select aria-label=Colour><option>red<option value=g>green</select>
+<select aria-label=Many multiple><option>a<option>b<option>c</select>
+<input type=file aria-label=File
+ onchange="this.files[0].text().then(t => this.title = this.files[0].name + ':' + t)">
+<p id=over onmouseenter="this.textContent='over'">under</p>
+<div style="height:3000px"></div><button id=far>Far away</button>"""
+
+
+def names(view):
+    return [(node.role, node.name) for node in view.tree]
+
+
+def test_actions_land_where_they_are_meant_to(play):
+    async def work(page):
+        assert (await page.act(Fill(Target(name="Name"), "Ada"))).outcome is Outcome.DONE
+        await page.act(Press("End"))
+        await page.act(TypeText(" L."))
+        assert (await page.act(Click(Target(role="button", name="Send")))).outcome is Outcome.DONE
+        assert ("button", "Sent Ada L.") in names(await page.view())
+        assert (await page.act(Select(Target(name="Colour"), ("green",)))).outcome.ok
+        assert (await page.act(Select(Target(name="Many"), ("a", "c")))).outcome.ok
+        assert (await page.act(Fill(Target(name="Day"), "2026-11-24"))).outcome.ok
+        assert (await page.act(Hover(Target(name="under")))).outcome.ok
+        assert (await page.act(Upload(Target(name="File"), {"a.txt": b"hello"}))).outcome.ok
+        shown = "[...document.querySelectorAll('option')].filter(o => o.selected).map(o => o.text).join()"
+        assert await page.run(shown) == "green,a,c"
+        assert await page.run("document.querySelector('[type=date]').value") == "2026-11-24"
+        assert await page.run("document.querySelector('#over').textContent") == "over"
+        assert await page.run("document.querySelector('[type=file]').title") == "a.txt:hello"
+        assert (await page.act(Click(Target(name="Far away")))).outcome.ok, "it is scrolled to"
+        assert await page.run("scrollY") > 1000
+        await page.act(Scroll(dy=-5000))
+        assert await page.run("scrollY") == 0
+        await page.act(Fill(Target(name="Name"), ""))
+        assert await page.run("document.querySelector('#name').value") == ""
+
+    play(work, FORM)
+
+
+def test_what_is_not_possible_is_said_and_costs_nothing(play):
+    async def work(page):
+        before = await page.digest()
+        for action, outcome in [
+            (Click(Target(ref="e999")), Outcome.NO_ELEMENT),
+            (Click(Target(role="button", name="Nowhere")), Outcome.NO_ELEMENT),
+            (Click(Target(x=5000, y=1)), Outcome.NOT_REACHABLE),
+            (Click(Target(name="Covered")), Outcome.NOT_REACHABLE),
+            (Fill(Target(name="Off"), "x"), Outcome.NOT_REACHABLE),
+            (Select(Target(name="Colour"), ("blue",)), Outcome.NOT_REACHABLE),
+            (Press("Hyper+q"), Outcome.INVALID),
+            (Back(), Outcome.INVALID),
+            (SwitchTab(3), Outcome.INVALID),
+            (CloseTab(), Outcome.INVALID),
+            (Goto("http://b.test/"), Outcome.REFUSED),
+        ]:
+            acted = await page.act(action)
+            assert acted.outcome is outcome, (action, acted)
+            assert acted.message
+        assert await page.digest() == before
+
+    play(
+        work,
+        "<button>Covered</button><div style='position:fixed;inset:0'></div><input aria-label=Off disabled>"
+        "<select aria-label=Colour style='position:relative'><option>red</select>",
+    )
+
+
+def test_refs_stay_with_their_elements_and_gone_ones_are_said(play):
+    async def work(page):
+        first = {node.name: node.ref for node in (await page.view()).tree if node.role == "button"}
+        await page.act(Click(Target(ref=first["Add"])))
+        second = {node.name: node.ref for node in (await page.view()).tree if node.role == "button"}
+        assert {name: second[name] for name in ("Add", "Drop")} == {name: first[name] for name in ("Add", "Drop")}
+        await page.act(Click(Target(ref=first["Drop"])))
+        assert (await page.act(Click(Target(ref=first["Add"])))).outcome is Outcome.NO_ELEMENT
+
+    play(
+        work,
+        '<button onclick=\'this.before(Object.assign(document.createElement("button"), {textContent: "New"}))\'>'
+        "Add</button><button onclick='this.previousSibling.remove()'>Drop</button>",
+    )
+
+
+def test_a_view_holds_what_was_wanted_and_nothing_else(play):
+    async def work(page):
+        bare = await page.view(Wanted(tree=False))
+        assert (bare.tree, bare.dom, bare.text, bare.screenshot, bare.marks, bare.focused) == (None,) * 6
+        await page.act(Click(Target(name="Name")))
+        full = await page.view(Wanted(True, True, True, True, True, True))
+        assert full.title == "Form"
+        assert full.tabs[0].active
+        assert full.screenshot.startswith(b"\x89PNG")
+        assert "Form" in full.text
+        assert "<script" not in full.dom
+        assert "unseen" not in full.dom
+        focused = next(node for node in full.tree if node.ref == full.focused)
+        assert focused.role == "textbox"
+        assert f'ref={focused.ref} id="name"' in full.dom
+        boxes = {node.name: node.box for node in full.marks}
+        assert boxes["Send"][2] > 10
+        assert "Far away" not in boxes, "it is outside the window"
+        assert await page.run("document.getElementById('__marks')") is None
+        plain = await page.view(Wanted(tree=False, screenshot=True))
+        assert plain.screenshot != full.screenshot, "marks are drawn"
+
+    play(work, FORM + "<script>1</script><p hidden>unseen</p>")
+
+
+def test_nothing_sleeps_what_a_page_still_has_to_do_is_waited_for(play):
+    async def work(page):
+        await page.act(Click(Target(role="button")))
+        assert ("text", "third") in names(await page.view())
+        await page.act(Click(Target(role="link")))
+        assert ("text", "loaded") in names(await page.view())
+
+    play(
+        work,
+        """<button onclick="setTimeout(() => { p.textContent = 'first'; setTimeout(() => fetch('/b.html')
+          .then(r => r.text())
+          .then(() => requestAnimationFrame(() => { p.textContent = 'third'; })), 200); }, 200)">
+          Go</button><p id=p></p><a href=/b.html>next</a>""",
+        b="<p id=p></p><script>setTimeout(() => { p.textContent = 'loaded'; }, 150)</script>",
+    )
+
+
+def test_tabs_history_and_popups(play):
+    async def work(page):
+        acted = await page.act(Click(Target(name="pop")))
+        assert acted.opened == 1
+        assert [tab.url for tab in (await page.view()).tabs] == ["http://a.test/", "http://a.test/b.html"]
+        await page.act(SwitchTab(1))
+        assert (await page.view()).url == "http://a.test/b.html"
+        await page.act(CloseTab())
+        await page.act(Click(Target(name="next")))
+        await page.act(Back())
+        assert (await page.view()).url == "http://a.test/"
+        await page.act(Forward())
+        assert (await page.view()).url == "http://a.test/b.html"
+        await page.act(NewTab("http://a.test/"))
+        assert [tab.active for tab in (await page.view()).tabs] == [False, True]
+        assert (await page.act(Wait(0.05))).outcome.ok
+
+    play(work, "<a href=/b.html target=_blank>pop</a> <a href=/b.html>next</a>", b="<p>B</p>")
+
+
+def test_dragging_with_the_mouse_and_with_data(play):
+    async def work(page):
+        await page.act(Drag(Target(name="piece"), Target(name="hole")))
+        assert await page.run("log.join()") == "drop:piece"
+        await page.act(Drag(Target(x=20, y=300), Target(x=200, y=300)))
+        assert await page.run("moved") >= 2
+
+    play(
+        work,
+        """<button draggable=true ondragstart="event.dataTransfer.setData('text', this.textContent)">piece</button>
+        <button ondragover="event.preventDefault()"
+          ondrop="log.push('drop:' + event.dataTransfer.getData('text'))">hole</button>
+        <script>log = []; moved = 0; onmousemove = (e) => { moved += e.buttons; }</script>""",
+    )
+
+
+def test_storage_is_read_and_given_to_another_episode(play):
+    async def keep(page):
+        await page.run("(document.cookie = 'user=ada; path=/', localStorage.setItem('cart', '[1]'), 0)")
+        return await page.storage()
+
+    kept = play(keep, "<p>shop</p>")
+    assert kept.local == {"http://a.test": {"cart": "[1]"}}
+
+    async def see(page):
+        return await page.run("document.cookie + localStorage.getItem('cart')"), await page.act(Back())
+
+    found, back = play(see, "<p>shop</p>", storage=Storage(kept.cookies, kept.local))
+    assert found == "user=ada[1]"
+    assert back.outcome is Outcome.INVALID, "what it was set on is no part of the history"
+    assert play(see, "<p>shop</p>")[0] == "null"
+
+
+def test_a_restart_leaves_nothing_of_before(play):
+    async def work(page):
+        first = await page.digest()
+        await page.run(
+            "(document.cookie = 'a=1', localStorage.x = sessionStorage.x = window.name = '1', "
+            "document.body.append('x'))"
+        )
+        await page.act(NewTab("http://a.test/b.html"))
+        await page.restart()
+        left = "[document.cookie, localStorage.x || '', sessionStorage.x || '', window.name].join()"
+        assert await page.run(left) == ",,,"
+        assert await page.digest() == first
+        assert len((await page.view()).tabs) == 1
+        assert (await page.act(Back())).outcome is Outcome.INVALID
+
+    play(work, "<p>shop</p>", b="<p>B</p>")
+
+
+def test_a_graders_expression_that_throws_is_the_environments_fault(play):
+    async def work(page):
+        with pytest.raises(EnvironmentFailure, match="JavaScript threw: ReferenceError"):
+            await page.run("nothing.there")
+        assert await page.run("Promise.resolve({a: [1]})") == {"a": [1]}
+
+    play(work, "<p>x</p>")
+
+
+def test_frames_are_part_of_the_tree_and_can_be_acted_in(play):
+    async def work(page):
+        assert ("button", "Inner") in names(await page.view())
+        await page.act(Click(Target(name="Inner")))
+        assert ("button", "Pressed") in names(await page.view())
+
+    play(
+        work,
+        "<p>outer</p><iframe src=/b.html></iframe>",
+        b="<button onclick='this.textContent=\"Pressed\"'>Inner</button>",
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        (PageSpec({"https://a.test": Folder("/x")}), "an origin is http"),
+        (PageSpec({"http://a.test/": Folder("/x")}), "an origin is http"),
+        (PageSpec({"http://a.test": Folder("/x")}, start="http://b.test/"), "PageSpec.start"),
+        (PageSpec({}, size=(1, 1)), "PageSpec.size"),
+    ],
+)
+def test_a_spec_that_cannot_be_is_refused_at_once(loop, spec, why):
+    async def work():
+        async with open_browser() as browser:
+            with pytest.raises(ValueError, match=why):
+                await browser.page(spec)
+
+    loop.run(work())
