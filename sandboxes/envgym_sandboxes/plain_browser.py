@@ -1,8 +1,8 @@
 """A browser without a browser: HTML and forms over HTTP, as accessibility trees; no JavaScript, no pictures.
 
-For sites that work without scripts it does the same as a real one in a twentieth of the time, so it serves tests and
-training at scale; it is not what a person sees. httpx speaks HTTP, Beautiful Soup reads the documents. What it cannot
-do (coordinates, tabs, dragging, screenshots) is told as such.
+For sites that work without scripts it does the same as a real one without the cost of one, for tests and training
+at scale; it is not what a person sees. httpx speaks HTTP, Beautiful Soup reads the documents. What it cannot do
+(coordinates, tabs, dragging, screenshots) is told as such.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ from envgym_sandboxes.plain_tree import control_of, nodes_of, options_of, sent_b
 
 __all__ = ["PlainBrowser", "open_plain"]
 
-_HEADERS = {"Accept": "text/html", "Sec-Fetch-Dest": "document"}
+_HEADERS = {"Accept": "text/html"}
 
 
 class _Wrong(Exception):
@@ -78,6 +78,14 @@ class PlainPage:
             if not acted.outcome.ok:
                 raise EnvironmentFailure(f"{self.spec.start} cannot be loaded: {acted.outcome}: {acted.message}")
 
+    async def restart(self, storage: Storage | None = None) -> None:
+        """As a new page of the same spec. storage: instead of the spec's."""
+        await self._client.aclose()
+        self._client = _client(self.spec if storage is None else replace(self.spec, storage=storage))
+        self._url, self._soup, self._focused = "about:blank", BeautifulSoup("", "html.parser"), None
+        self._history, self._at = [], -1
+        await self.begin()
+
     async def act(self, action: PageAction) -> Acted:
         """Do it."""
         try:
@@ -99,18 +107,25 @@ class PlainPage:
                 await self._click(self._element(target))
             case Fill(target, text):
                 self._fill(self._element(target), text)
-            case TypeText(text):
-                if self._focused is not None:
-                    self._fill(self._focused, value_of(self._focused) + text)
-            case Press(keys):
-                if keys == "Enter" and self._focused is not None and self._focused.name == "input":
-                    await self._send(self._focused, None)
             case Select(target, options):
                 self._select(self._element(target), options)
+            case TypeText() | Press():
+                await self._key(action)
             case Hover() | Scroll() | Wait():
                 pass
             case _:
-                raise _Wrong(Outcome.INVALID, f"a browser without scripts and tabs cannot {type(action).__name__}")
+                what = type(action).__name__
+                raise _Wrong(Outcome.INVALID, f"a browser without scripts and tabs has no {what}")
+
+    async def _key(self, action: TypeText | Press) -> None:
+        """Text goes into the field that has the focus; Enter sends its form."""
+        field = self._focused
+        if field is None:
+            return
+        if isinstance(action, TypeText):
+            self._fill(field, value_of(field) + action.text)
+        elif action.keys == "Enter" and field.name == "input":
+            await self._send(field, None)
 
     def _element(self, target: Target) -> Tag:
         if target.x is not None:

@@ -36,7 +36,7 @@ class Served:
 
     def respond(self, environ: dict[str, Any]) -> Response:
         """Answer a request; notes what a document is made of."""
-        document = environ.get("HTTP_SEC_FETCH_DEST") == "document"
+        document = environ.get("HTTP_ACCEPT", "").startswith("text/html")  # what scripts fetch asks for */*
         if document and environ["REQUEST_METHOD"] == "GET":
             query = environ["QUERY_STRING"]
             self.asked = Anchor(

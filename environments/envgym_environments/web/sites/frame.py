@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 from jinja2 import DictLoader, Environment, StrictUndefined
@@ -106,7 +107,7 @@ class Visit:
 
     def show(self, template: str, /, *, title: str, **names: Any) -> Response:
         """A page."""
-        said = self.request.cookies.get(_FLASH, "")
+        said = unquote(self.request.cookies.get(_FLASH, ""))  # quoted: every browser keeps such a value as it is
         names |= {"site": self.site, "title": title, "said": said, "content": template}
         shown = self.site.environment.get_template("layout").render(names)
         return Response(shown, mimetype="text/html")
@@ -115,7 +116,7 @@ class Visit:
         """On to another page, which says something once."""
         response = Response(status=303, headers={"Location": path})
         if said:
-            response.set_cookie(_FLASH, said, path="/", httponly=True, samesite="Lax")
+            response.set_cookie(_FLASH, quote(said), path="/", httponly=True, samesite="Lax")
         return response
 
 

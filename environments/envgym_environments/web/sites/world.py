@@ -97,19 +97,22 @@ class WebSites:
         return self._last
 
     async def _open(self, path: str, storage: Storage | None) -> None:
-        """A fresh page on a path, which becomes the anchor."""
-        await self._leave()
-        served = self.served
-        await served.server.open()
-        if self._browser is None:
-            self._browser = open_browser(self._kind)
-        origin = served.site.origin
-        sites = {origin: UnixSocket(served.server.path)}
-        self._page = await self._browser.page(PageSpec(sites, start=f"{origin}{path}", storage=storage))
+        """A page without a past on a path, which becomes the anchor; the one that is there is used again."""
+        await self.served.server.open()
+        start = f"{self.served.site.origin}{path}"
+        page = self._page
+        if page is not None and page.spec.start == start and page.spec.storage is None:
+            await page.restart(storage)
+        else:
+            await self._leave()
+            if self._browser is None:
+                self._browser = open_browser(self._kind)
+            sites = {self.served.site.origin: UnixSocket(self.served.server.path)}
+            self._page = await self._browser.page(PageSpec(sites, start=start, storage=storage))
         self._sound()
-        if served.asked is None:
-            raise EnvironmentFailure(f"the page of {origin}{path} was not asked for as a document")
-        self._browsing = _Browsing(served.asked)
+        if self.served.asked is None:
+            raise EnvironmentFailure(f"{start} was not asked for as a document by the browser {self._kind!r}")
+        self._browsing = _Browsing(self.served.asked)
         self._view = await self._page.view(Wanted())
 
     async def _leave(self) -> None:

@@ -95,8 +95,9 @@ def test_what_a_visitor_does_wrong_is_a_page_and_changes_nothing(name, visitor):
     assert who.client.open("/", method="DELETE", base_url=who.site.origin).status_code == 405
 
 
-_BARE = ("/follow", "/unfollow", "/vote", "/unvote", "/delete", "/watch", "/unwatch", "/restore", "/save", "/unsave",
-         "/cancel", "/star")  # fmt: skip  # forms of a button alone: there is nothing in them to be wrong
+# forms of a button alone: there is nothing in them to be wrong
+_BARE = ("/follow", "/unfollow", "/vote", "/unvote", "/delete", "/watch", "/unwatch", "/restore", "/save",
+         "/unsave", "/cancel", "/star")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SITES)
