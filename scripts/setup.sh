@@ -118,8 +118,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 pip=$VENV/bin/pip
 say "installing torch $TORCH (CPU build)"
 install_torch
-say "installing envgym with the extras code, data, docker, train, endpoint, cluster, lora, mcp, sql, search, text, watch and dev"
-"$pip" install -qq -c constraints.txt -e '.[code,data,docker,train,endpoint,cluster,lora,mcp,sql,search,text,watch,dev]'
+say "installing envgym with the extras code, data, docker, train, endpoint, cluster, lora, mcp, sql, search, text, watch, web and dev"
+"$pip" install -qq -c constraints.txt -e '.[code,data,docker,train,endpoint,cluster,lora,mcp,sql,search,text,watch,web,dev]'
 # Its chat templates are test cases; nothing of it is installed.
 say "downloading the wheel of trl 1.16.0"
 "$pip" download -qq --no-deps -d "$VENV/wheels" trl==1.16.0
