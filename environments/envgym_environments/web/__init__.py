@@ -1,1 +1,1 @@
-"""Worlds that are web pages, played in a browser that is found by name."""
+"""Environments that are played in pages of a browser: sites of our own, and MiniWoB++."""

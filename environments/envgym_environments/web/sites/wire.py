@@ -1,0 +1,141 @@
+"""The server of one episode: HTTP/1.1 on a unix socket of its own, in the event loop of the environment.
+
+h11 reads and writes the protocol; the application is a function from a WSGI environ to a response. Nobody but this
+user can open the socket's directory, and no other episode's browser is told its name. No process, no thread, no
+port: opening and closing one takes less than a millisecond.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_to_bytes, urlsplit
+
+import h11
+from werkzeug.wrappers import Response
+
+__all__ = ["Server"]
+
+Respond = Callable[[dict[str, Any]], Response]
+_MOST_BODY = 1 << 20
+
+
+class Server:
+    """Serves one application until it is closed. crashed: what it raised, which is the world's fault."""
+
+    def __init__(self, respond: Respond, host: str) -> None:
+        self._respond, self._host = respond, host
+        self._folder: Path | None = None
+        self._server: asyncio.Server | None = None
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self.crashed: BaseException | None = None
+
+    @property
+    def path(self) -> str:
+        """Of the unix socket. Raises RuntimeError before `open`."""
+        if self._folder is None:
+            raise RuntimeError("the server is not open: call open() first")
+        return str(self._folder / "http")
+
+    async def open(self) -> None:
+        """Begin to listen; does nothing where it does already."""
+        if self._server is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="envgym-site-"))  # mode 0700
+            self._server = await asyncio.start_unix_server(self._talk, self.path)
+
+    async def close(self) -> None:
+        """End all connections and remove the socket. Idempotent."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+            for writer in tuple(self._open.values()):
+                writer.close()
+            await asyncio.gather(*self._open, return_exceptions=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[task] = writer
+        try:
+            connection = h11.Connection(h11.SERVER)
+            while await self._answer(connection, reader, writer):
+                connection.start_next_cycle()
+        except (ConnectionError, h11.RemoteProtocolError):
+            pass  # the browser went away, or what connected speaks no HTTP: nobody is left to be answered
+        finally:
+            self._open.pop(task)
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _answer(
+        self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Answer one request; whether the connection stays."""
+        request, body = None, bytearray()
+        while True:
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                connection.receive_data(await reader.read(65_536))
+            elif isinstance(event, h11.Request):
+                request = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > _MOST_BODY:
+                    return False
+            elif isinstance(event, h11.EndOfMessage) and request is not None:
+                break
+            else:
+                return False
+        writer.write(self._said(connection, request, bytes(body)))
+        await writer.drain()
+        return connection.our_state is h11.DONE and connection.their_state is h11.DONE
+
+    def _said(self, connection: h11.Connection, request: h11.Request, body: bytes) -> bytes:
+        try:
+            response = self._respond(_environ(request, body, self._host))
+        except Exception as error:  # shown as what it is by the environment, after this answer
+            self.crashed = error
+            response = Response("the application failed", status=500)
+        content = b"" if request.method == b"HEAD" else response.get_data()
+        headers = [(name, value) for name, value in response.headers if name.lower() != "content-length"]
+        headers.append(("Content-Length", str(len(response.get_data()))))
+        said = connection.send(h11.Response(status_code=response.status_code, headers=headers)) or b""
+        said += connection.send(h11.Data(data=content)) or b""
+        return said + (connection.send(h11.EndOfMessage()) or b"")
+
+
+def _environ(request: h11.Request, body: bytes, host: str) -> dict[str, Any]:
+    """A WSGI environ (PEP 3333) of a request."""
+    target = urlsplit(request.target.decode("latin-1"))
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": request.method.decode("latin-1"),
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes(target.path).decode("latin-1") or "/",
+        "QUERY_STRING": target.query,
+        "CONTENT_LENGTH": str(len(body)),
+        "SERVER_NAME": host,
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": BytesIO(body),
+        "wsgi.errors": None,
+        "wsgi.multithread": False,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
+    for name, value in request.headers:
+        key = name.decode("latin-1").upper().replace("-", "_")
+        if key == "CONTENT_TYPE":
+            environ[key] = value.decode("latin-1")
+        elif key != "CONTENT_LENGTH":
+            environ[f"HTTP_{key}"] = value.decode("latin-1")
+    return environ
