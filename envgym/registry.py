@@ -1,10 +1,10 @@
 """Names for things that leaves and third parties provide, found by entry point; nothing is imported until asked.
 
-Nine groups: ``envgym.environments`` (an `EnvSpec`), ``envgym.sandboxes`` (a backend class),
-``envgym.interpreters`` (a coroutine function ``open(sandbox, **options) -> Interpreter``), ``envgym.agents`` (a
-function ``make(task, *, seed, **options) -> Agent``), ``envgym.formats`` (a `Format`),
-``envgym.task_formats`` (how another tool spells repair tasks), ``envgym.schemes`` (a `SchemeSpec`),
-``envgym.wrappers`` (a class or function ``make(**options) -> Twist``) and ``envgym.commands`` (a CLI command).
+Ten groups: ``envgym.environments`` (an `EnvSpec`), ``envgym.sandboxes`` (a backend class),
+``envgym.interpreters`` (a coroutine function ``open(sandbox, **options) -> Interpreter``), ``envgym.screens`` (one
+that gives a `Screen`), ``envgym.agents`` (a function ``make(task, *, seed, **options) -> Agent``),
+``envgym.formats`` (a `Format`), ``envgym.task_formats`` (how another tool spells repair tasks), ``envgym.schemes``
+(a `SchemeSpec`), ``envgym.wrappers`` (``make(**options) -> Twist``) and ``envgym.commands`` (a CLI command).
 Our own entries use the same doors as anybody's; `register` adds one at run time.
 """
 
@@ -39,6 +39,7 @@ Group = Literal[
     "environments",
     "sandboxes",
     "interpreters",
+    "screens",
     "agents",
     "formats",
     "task_formats",
@@ -116,9 +117,9 @@ class _Tasks:
 
 
 _ONE: dict[str, str] = {
-    "environments": "environment", "sandboxes": "sandbox", "interpreters": "interpreter", "agents": "agent",
-    "formats": "format", "task_formats": "task format", "schemes": "scheme", "wrappers": "wrapper",
-    "commands": "command",
+    "environments": "environment", "sandboxes": "sandbox", "interpreters": "interpreter", "screens": "screen",
+    "agents": "agent", "formats": "format", "task_formats": "task format", "schemes": "scheme",
+    "wrappers": "wrapper", "commands": "command",
 }  # fmt: skip
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -161,7 +162,7 @@ def register(group: Group, name: str, thing: Any) -> None:
         raise TypeError(f"scheme {name!r} is {_a(thing)}; give a SchemeSpec")
     if group == "schemes" and thing.name != name:
         raise ValueError(f"scheme {thing.name!r} is registered as {name!r}; give it the name that it has")
-    if not callable(thing) and group in ("sandboxes", "interpreters", "agents", "wrappers"):
+    if not callable(thing) and group in ("sandboxes", "interpreters", "screens", "agents", "wrappers"):
         raise TypeError(f"{_ONE[group]} {name!r} is {_a(thing)}; give what makes one: a class or a function")
     if name in names(group) and own.get(name) is not thing:
         raise ValueError(

@@ -29,7 +29,6 @@ __all__ = [
     "Sandbox",
     "SandboxBackend",
     "SandboxSnapshot",
-    "Screen",
     "Shell",
     "is_warm",
 ]
@@ -237,23 +236,6 @@ class Page(Protocol):
 
     async def act(self, name: str, arguments: Mapping[str, str]) -> None:
         """Do something on the page, such as ``act("click", {"ref": "e7"})``."""
-        ...
-
-
-@runtime_checkable
-class Screen(Protocol):
-    """A display with pointer and keys."""
-
-    async def image(self) -> bytes:
-        """What is shown, as PNG."""
-        ...
-
-    async def pointer(self, x: int, y: int, *, button: int = 0) -> None:
-        """Move to a pixel and press a button there (0: none)."""
-        ...
-
-    async def keys(self, text: str) -> None:
-        """Type text."""
         ...
 
 
