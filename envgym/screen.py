@@ -53,7 +53,6 @@ class Node:
     ref: what actions call it, the same for as long as it lives. depth: below how many others of the view it is.
     states: of "focused", "checked", "selected", "expanded", "editable", "disabled", in this order.
     text: what it contains where that can be edited or read; None where it holds no text of its own.
-    actions: names for `Invoke`.
     """
 
     ref: str
@@ -63,7 +62,6 @@ class Node:
     depth: int = 0
     states: tuple[str, ...] = ()
     text: str | None = None
-    actions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
@@ -214,7 +212,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """What an element says it can do, by the accessibility interface: its first action, or a named one."""
+    """What an element can do, by the accessibility interface: its first action, or one by name.
+
+    A name that it does not have is answered with those that it has.
+    """
 
     ref: str
     action: str = ""
