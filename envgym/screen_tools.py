@@ -100,7 +100,7 @@ def screen_action(call: ToolCall) -> ScreenAction | ParseError:
     given: dict[str, Any] = dict(checked.arguments)
     try:
         return _FUNCTIONS[checked.name](**given)
-    except (ValueError, TypeError) as error:  # a dataclass's own rules: the model's fault
+    except (ValueError, TypeError, OverflowError) as error:  # the actions' own rules, or infinite pixels
         return ParseError(message=f"{checked.name}: {error}")
 
 

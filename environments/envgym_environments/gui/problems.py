@@ -41,10 +41,12 @@ def _clicks(keys: str) -> Way:
 
 
 def arithmetic(rng: np.random.Generator, level: int) -> Problem:
-    """A sum of products on the calculator, products first."""
-    top = 10 ** (1 + level // 2)
+    """A sum with at most one product, which comes first, on the calculator."""
+    top = 10 ** (2 + level // 2)
     terms = [int(rng.integers(2, top)) for _ in range(2 + level // 2)]
-    signs = [str(pick(rng, ("+", "-", "*"))) for _ in terms[1:]]
+    signs = [str(pick(rng, ("+", "-"))) for _ in terms[1:]]
+    if rng.integers(2):
+        signs[int(rng.integers(len(signs)))] = "*"
     text = str(terms[0]) + "".join(f"{sign}{term}" for sign, term in zip(signs, terms[1:], strict=True))
     result = _value(text)
     if result in (0, terms[0]):

@@ -72,7 +72,7 @@ class Tree:
         told: dict[str, Any] = {
             "ref": self._ref(element),
             "role": role,
-            "name": element.get_name() or "",
+            "name": _name(element),
             "box": self.box(element),
             "depth": depth,
             "states": [name for name, state in _STATES if states.contains(state)],
@@ -120,6 +120,11 @@ class Tree:
         return "" if Atspi.EditableText.set_text_contents(element, text) else f"{ref} does not take the text"
 
 
+def _name(element: Any) -> str:
+    """What an element is called, without the room that a menu leaves for its keys."""
+    return (element.get_name() or "").strip()
+
+
 def _actions(element: Any) -> list[str]:
     return [Atspi.Action.get_action_name(element, at) or "" for at in range(Atspi.Action.get_n_actions(element))]
 
@@ -141,7 +146,7 @@ def _shown(element: Any, depth: int, level: int = 0) -> Iterator[tuple[Any, int]
         return
     if role in _PASSING or not states.contains(Atspi.StateType.SHOWING):
         return
-    told = role not in _ARRANGE or bool(element.get_name())
+    told = role not in _ARRANGE or bool(_name(element))
     if told:
         yield element, depth
     if states.contains(Atspi.StateType.MANAGES_DESCENDANTS) and element.get_child_count() > _MOST_NODES:
