@@ -8,6 +8,7 @@ are in the stub beside it; nothing is defined here.
 from importlib import import_module
 
 __all__ = [
+    "SCREEN_TOOLS",
     "THE_AGENT",
     "WARM_PYTHON",
     "Acted",
@@ -83,6 +84,8 @@ __all__ = [
     "SandboxSnapshot",
     "SandboxUnavailable",
     "Screen",
+    "ScreenAction",
+    "ScreenView",
     "Session",
     "Shell",
     "Snapshot",
@@ -127,10 +130,12 @@ __all__ = [
     "observation_digest",
     "open_browser",
     "open_interpreter",
+    "open_screen",
     "parse_call",
     "play",
     "register",
     "run_episode",
+    "screen_action",
     "stream",
     "text_of",
     "tool",
@@ -192,7 +197,16 @@ _MODULES = {
     ),
     "sandbox": (
         "BackendReport", "ExecResult", "MemoryUse", "MeteredBackend", "ProcessStatus", "Sandbox",
-        "SandboxBackend", "SandboxSnapshot", "Screen", "Shell", "WARM_PYTHON",
+        "SandboxBackend", "SandboxSnapshot", "Shell", "WARM_PYTHON",
+    ),
+    "screen": (
+        "Screen", "ScreenAction", "ScreenView",
+    ),
+    "screen_tools": (
+        "SCREEN_TOOLS", "screen_action",
+    ),
+    "screening": (
+        "open_screen",
     ),
     "store": (
         "StoreReader", "StoreWriter", "follow",

@@ -107,8 +107,13 @@ from envgym.sandbox import ProcessStatus as ProcessStatus
 from envgym.sandbox import Sandbox as Sandbox
 from envgym.sandbox import SandboxBackend as SandboxBackend
 from envgym.sandbox import SandboxSnapshot as SandboxSnapshot
-from envgym.sandbox import Screen as Screen
 from envgym.sandbox import Shell as Shell
+from envgym.screen import Screen as Screen
+from envgym.screen import ScreenAction as ScreenAction
+from envgym.screen import ScreenView as ScreenView
+from envgym.screen_tools import SCREEN_TOOLS as SCREEN_TOOLS
+from envgym.screen_tools import screen_action as screen_action
+from envgym.screening import open_screen as open_screen
 from envgym.store import StoreReader as StoreReader
 from envgym.store import StoreWriter as StoreWriter
 from envgym.store import follow as follow
@@ -127,6 +132,7 @@ from envgym.tools import parse_call as parse_call
 from envgym.tools import tool_spec as tool_spec
 
 __all__ = [
+    "SCREEN_TOOLS",
     "THE_AGENT",
     "WARM_PYTHON",
     "Acted",
@@ -202,6 +208,8 @@ __all__ = [
     "SandboxSnapshot",
     "SandboxUnavailable",
     "Screen",
+    "ScreenAction",
+    "ScreenView",
     "Session",
     "Shell",
     "Snapshot",
@@ -246,10 +254,12 @@ __all__ = [
     "observation_digest",
     "open_browser",
     "open_interpreter",
+    "open_screen",
     "parse_call",
     "play",
     "register",
     "run_episode",
+    "screen_action",
     "stream",
     "text_of",
     "tool",

@@ -1,11 +1,11 @@
 """Names for things that leaves and third parties provide, found by entry point; nothing is imported until asked.
 
-Ten groups: ``envgym.environments`` (an `EnvSpec`), ``envgym.sandboxes`` (a backend class),
+Eleven groups: ``envgym.environments`` (an `EnvSpec`), ``envgym.sandboxes`` (a backend class),
 ``envgym.interpreters`` (a coroutine function ``open(sandbox, **options) -> Interpreter``), ``envgym.browsers`` (a
-function ``open(**options) -> Browser``), ``envgym.agents`` (a
-function ``make(task, *, seed, **options) -> Agent``), ``envgym.formats`` (a `Format`),
-``envgym.task_formats`` (how another tool spells repair tasks), ``envgym.schemes`` (a `SchemeSpec`),
-``envgym.wrappers`` (a class or function ``make(**options) -> Twist``) and ``envgym.commands`` (a CLI command).
+function ``open(**options) -> Browser``), ``envgym.screens`` (one that gives a `Screen`), ``envgym.agents`` (a
+function ``make(task, *, seed, **options) -> Agent``), ``envgym.formats`` (a `Format`), ``envgym.task_formats`` (how
+another tool spells repair tasks), ``envgym.schemes`` (a `SchemeSpec`), ``envgym.wrappers`` (``make(**options) ->
+Twist``) and ``envgym.commands`` (a CLI command).
 Our own entries use the same doors as anybody's; `register` adds one at run time.
 """
 
@@ -41,6 +41,7 @@ Group = Literal[
     "sandboxes",
     "interpreters",
     "browsers",
+    "screens",
     "agents",
     "formats",
     "task_formats",
@@ -119,9 +120,8 @@ class _Tasks:
 
 _ONE: dict[str, str] = {
     "environments": "environment", "sandboxes": "sandbox", "interpreters": "interpreter", "browsers": "browser",
-    "agents": "agent",
-    "formats": "format", "task_formats": "task format", "schemes": "scheme", "wrappers": "wrapper",
-    "commands": "command",
+    "screens": "screen", "agents": "agent", "formats": "format", "task_formats": "task format", "schemes": "scheme",
+    "wrappers": "wrapper", "commands": "command",
 }  # fmt: skip
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -164,7 +164,11 @@ def register(group: Group, name: str, thing: Any) -> None:
         raise TypeError(f"scheme {name!r} is {_a(thing)}; give a SchemeSpec")
     if group == "schemes" and thing.name != name:
         raise ValueError(f"scheme {thing.name!r} is registered as {name!r}; give it the name that it has")
-    if not callable(thing) and group in ("sandboxes", "interpreters", "browsers", "agents", "wrappers"):
+``envgym.interpreters`` (a coroutine function ``open(sandbox, **options) -> Interpreter``), ``envgym.browsers`` (a
+function ``open(**options) -> Browser``), ``envgym.screens`` (one that gives a `Screen`), ``envgym.agents`` (a
+function ``make(task, *, seed, **options) -> Agent``), ``envgym.formats`` (a `Format`), ``envgym.task_formats`` (how
+another tool spells repair tasks), ``envgym.schemes`` (a `SchemeSpec`), ``envgym.wrappers`` (``make(**options) ->
+Twist``) and ``envgym.commands`` (a CLI command).
         raise TypeError(f"{_ONE[group]} {name!r} is {_a(thing)}; give what makes one: a class or a function")
     if name in names(group) and own.get(name) is not thing:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Where actions take effect: three small protocols over one life cycle; the third, `Page`, is in `envgym.page`.
+"""Where actions take effect: `Shell` and the life cycle of a sandbox; `Page` and `Screen` have files of their own.
 
 Every sandbox has limits, no network unless the task asks, `snapshot` and `fork`. Backends live in leaves
 and are found by name; this file holds the contract only. `envgym.testing.check_sandbox` makes it executable.
@@ -28,7 +28,6 @@ __all__ = [
     "Sandbox",
     "SandboxBackend",
     "SandboxSnapshot",
-    "Screen",
     "Shell",
     "is_warm",
 ]
@@ -219,23 +218,6 @@ class Shell(Protocol):
 
     async def get(self, source: AnyPath, target: AnyPath) -> None:
         """Copy a file or tree of the world to the host; never writes outside `target`."""
-        ...
-
-
-@runtime_checkable
-class Screen(Protocol):
-    """A display with pointer and keys."""
-
-    async def image(self) -> bytes:
-        """What is shown, as PNG."""
-        ...
-
-    async def pointer(self, x: int, y: int, *, button: int = 0) -> None:
-        """Move to a pixel and press a button there (0: none)."""
-        ...
-
-    async def keys(self, text: str) -> None:
-        """Type text."""
         ...
 
 

@@ -19,7 +19,7 @@ NAMES = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem != "ru
 IN_SANDBOXES = {
     *("pool_storm", "sandbox_fork", "sandbox_start", "sandbox_thousand", "shell_roundtrip", "suggest_reach"),
     *("cheat_matrix", "interpreter_fork", "sandbox_leaks", "sandbox_turns", "task_factory", "task_set"),
-    "tool_turns",
+    *("tool_turns", "desktop_speed"),
 }
 
 

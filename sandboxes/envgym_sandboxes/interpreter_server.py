@@ -15,12 +15,12 @@ from envgym.errors import EnvironmentFailure
 from envgym.sandbox import WARM_PYTHON, Sandbox
 from envgym_sandboxes.interpreter_line import Down, Line
 
-__all__ = ["Options", "begin"]
+__all__ = ["BOOT", "Options", "begin"]
 
 _START_S = 60.0
 _HERE = Path(__file__).resolve().parent
 _ALONE = ("capture", "protocol", "tree")  # modules of this package that need the standard library only
-_BOOT = """
+BOOT = """
 import base64, importlib.abc, importlib.util, json, sys, zlib
 given = json.loads(zlib.decompress(base64.b64decode(sys.stdin.buffer.read())))
 sources = given["sources"]
@@ -31,10 +31,12 @@ class Sources(importlib.abc.Loader):
     def exec_module(self, module):
         exec(compile(sources[module.__name__], module.__name__, "exec"), module.__dict__)
 sys.meta_path.insert(0, Sources())
-from envgym_sandboxes.inside.main import main
+import importlib
+main = importlib.import_module(given["main"]).main
 del sys.meta_path[0]
 main(given)
 """
+"""A program that runs ``main(given)`` of a module whose sources come as its input, with all that it is given."""
 
 
 class Options(NamedTuple):
@@ -52,6 +54,7 @@ async def begin(sandbox: Sandbox, options: Options) -> Line:
     output_bytes = sandbox.world.resources.output_bytes
     given = {
         "sources": _sources(),
+        "main": "envgym_sandboxes.inside.main",
         "workdir": sandbox.world.workdir,
         "preload": options.preload,
         "most": output_bytes // 2,
@@ -65,7 +68,7 @@ async def begin(sandbox: Sandbox, options: Options) -> Line:
         },
     }
     packed = base64.b64encode(zlib.compress(json.dumps(given).encode()))
-    process = await sandbox.start([WARM_PYTHON, "-c", _BOOT], stdin=packed)
+    process = await sandbox.start([WARM_PYTHON, "-c", BOOT], stdin=packed)
     line = Line(sandbox, process)
     try:
         await line.ready(_START_S)

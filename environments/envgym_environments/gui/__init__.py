@@ -1,0 +1,1 @@
+"""Worlds that are seen on a screen."""

@@ -1,0 +1,250 @@
+"""`desktop`: real Debian applications on a display of their own, seen as an accessibility tree or as pixels.
+
+Graded by what is: the files of the home, and what an element shows. The display stays warm between episodes: a
+reset ends the application, empties the home and starts anew, so nothing of the episode before is left.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+from envgym.env import Step, StopReason
+from envgym.errors import EnvironmentFailure
+from envgym.limits import Resources
+from envgym.messages import Action, ImagePart, Message, ParseError, TextPart, ToolCall, ToolSpec
+from envgym.registry import EnvSpec
+from envgym.sandbox import Sandbox, SandboxBackend
+from envgym.screen import Screen, ScreenView
+from envgym.screen_tools import SCREEN_TOOLS, screen_action
+from envgym.screening import open_screen
+from envgym.task import Task, TaskSet, World
+from envgym.tools import check_call, parse_call, tool_spec
+from envgym_environments.experts import expert_of
+from envgym_environments.gui.problems import KINDS
+from envgym_environments.played import bounded, clean, draws, lazy_tasks
+
+__all__ = ["SPEC", "DesktopPlay", "desktop_tasks", "expert"]
+
+See = Literal["tree", "image", "both"]
+_HOME = "/work"
+
+
+def done() -> None:
+    """Say that the task is done. This ends the episode."""
+
+
+_DONE = tool_spec(done)
+
+
+def desktop_tasks(
+    count: int | None = 800, *, kind: str | None = None, difficulty: int | None = None, seed: int = 0
+) -> TaskSet:
+    """`count` tasks (None: without end) over several applications; every fifth is held out.
+
+    kind: one of `envgym_environments.gui.problems.KINDS`; difficulty: 1 to 5; None takes all in turn. Raises
+    ValueError for another kind, a difficulty out of bounds or a count below one.
+    """
+    if kind is not None and kind not in KINDS:
+        raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}, or None for all in turn")
+    if difficulty is not None and not 1 <= difficulty <= 5:
+        raise ValueError(f"difficulty is {difficulty}; it must be 1 to 5, or None for all in turn")
+    names = list(KINDS) if kind is None else [kind]
+
+    def make(index: int, split: str) -> Task:
+        name = names[index % len(names)]
+        level = difficulty or 1 + (index // len(names) + index) % 5
+        problem = KINDS[name](draws(seed, index, level, 0xDE5C), level)
+        return Task(
+            id=f"desktop/{seed}/{name}/{level}/{index}",
+            prompt=problem.prompt,
+            split=split,
+            seed=index,
+            metadata={"kind": name, "difficulty": level, **_plain(asdict(problem))},
+        )
+
+    return lazy_tasks(make, count)
+
+
+def _plain(data: Any) -> Any:
+    """Tuples as lists, as JSON has them."""
+    if isinstance(data, dict):
+        return {name: _plain(value) for name, value in data.items()}
+    return [_plain(part) for part in data] if isinstance(data, (tuple, list)) else data
+
+
+class DesktopPlay:
+    """Implements `envgym.env.Playable`. Reward 1.0 when all that is wanted is so at `done` (GOAL), else 0.0.
+
+    see: what an observation shows: the tree as text, an image (`ImagePart`; its PNG is in `images` by its sha256
+    until the next observation), or both. width, height: pixels.
+    """
+
+    tools: tuple[ToolSpec, ...] = (*SCREEN_TOOLS, _DONE)
+    uses_seed = False  # what a task asks is drawn with the task
+
+    def __init__(
+        self, task: Task, *, backend: SandboxBackend, see: See = "tree", width: int = 800, height: int = 600
+    ) -> None:
+        if see not in ("tree", "image", "both"):
+            raise ValueError(f"see is {see!r}; it must be 'tree', 'image' or 'both'")
+        self.task = task
+        self.images: dict[str, bytes] = {}
+        self._backend, self._see, self._size = backend, see, (width, height)
+        self._sandbox: Sandbox | None = None
+        self._screen: Screen | None = None
+        self._last: Step | None = None
+
+    async def reset(self, *, seed: int) -> Step:
+        """The application as it starts, in a home with the task's files alone."""
+        known = self.task.metadata
+        if self._screen is None:
+            world = self.task.world or World(workdir=_HOME, resources=Resources(memory_bytes=2 << 30))
+            self._sandbox = await self._backend.create(world)
+            self._screen = await open_screen(self._sandbox, width=self._size[0], height=self._size[1])
+        sandbox, screen = self._sandbox, self._screen
+        assert sandbox is not None
+        await screen.clear()
+        files: Any = known["files"]
+        for name, text in files.items():
+            await sandbox.write(f"{sandbox.world.workdir}/{name}", text.encode())
+        program: Any = known["program"]
+        await screen.launch(program)
+        self._last = await self._answer([self.task.prompt], [None])
+        return self._last
+
+    async def step(self, action: Action) -> Step:
+        """Do what was called, in order, up to `done`; a mistake is answered."""
+        if self._last is None or self._screen is None or self._last.stop is not None:
+            raise RuntimeError(f"step in task {self.task.id!r} before reset or after the end: call reset first")
+        texts: list[str] = []
+        origins: list[ToolCall | None] = []
+        ended = False
+        for call, origin in _read(action, self.tools):
+            ended = isinstance(call, ToolCall) and call.name == "done"
+            texts.append("the end" if ended else await self._do(call))
+            origins.append(origin)
+            if ended:
+                break
+        self._last = await self._answer(texts, origins, ended=ended)
+        return self._last
+
+    async def _do(self, call: ToolCall | ParseError) -> str:
+        assert self._screen is not None
+        chosen = call if isinstance(call, ParseError) else screen_action(call)
+        if isinstance(chosen, ParseError):
+            return f"error: {clean(chosen.message)[:500]}"
+        acted = await self._screen.act(chosen)
+        told = f"error: {acted.fault}" if acted.fault else "done"
+        return told if acted.settled else f"{told}; programs are still at work"
+
+    async def _answer(self, texts: list[str], origins: list[ToolCall | None], *, ended: bool = False) -> Step:
+        """What is shown after all that was done, in the last message."""
+        assert self._screen is not None
+        view = await self._screen.view(image=self._see != "tree", windows=True)
+        files = await self._files()
+        if self._see != "image":
+            texts[-1] = f"{texts[-1]}\n{bounded(str(view))}"
+        messages = [
+            Message(role="user", content=text)
+            if origin is None
+            else Message(role="tool", content=text, tool_call_id=origin.id)
+            for text, origin in zip(texts, origins, strict=True)
+        ]
+        if view.image is not None:
+            self.images = {(name := hashlib.sha256(view.image).hexdigest()): view.image}
+            seen = (TextPart(text=texts[-1]), ImagePart(sha256=name))
+            messages[-1] = messages[-1].model_copy(update={"content": seen})
+        key = _key(view, files)
+        if not ended:
+            return Step(tuple(messages), state_key=key)
+        channels = self._channels(view, files)
+        reward = float(all(channels.values()))
+        stop = StopReason.GOAL if reward else StopReason.SUBMITTED
+        return Step(tuple(messages), reward, channels | {"reward": reward}, stop, key)
+
+    def _channels(self, view: ScreenView, files: dict[str, str]) -> dict[str, float]:
+        """Each part of what is wanted: 1.0 where it is so."""
+        known: Any = self.task.metadata
+        wanted = known["files"] if known["wanted"] is None else known["wanted"]
+        digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in wanted.items()}
+        channels = {"files": float(files == digests)}
+        if known["shows"] is not None:
+            role, text = known["shows"]
+            channels["shows"] = float(any(node.text == text for node in view.find(role)))
+        return channels
+
+    async def _files(self) -> dict[str, str]:
+        """The sha256 of every file in the home."""
+        assert self._sandbox is not None
+        command = ["/usr/bin/find", ".", "-type", "f", "-exec", "/usr/bin/sha256sum", "--zero", "{}", "+"]
+        found = await self._sandbox.exec(command, timeout_s=60)
+        if found.exit_code:
+            raise EnvironmentFailure(
+                f"the home cannot be looked at: {found.stderr[-300:].decode(errors='replace')}"
+            )
+        lines = found.stdout.decode("utf-8", "surrogateescape").split("\0")
+        pairs = (line.partition("  ") for line in lines if line)
+        return {name.removeprefix("./"): digest for digest, _, name in pairs}
+
+    async def close(self) -> None:
+        """End display and sandbox."""
+        sandbox, self._sandbox, self._screen = self._sandbox, None, None
+        if sandbox is not None:
+            await sandbox.close()
+
+
+def _key(view: ScreenView, files: dict[str, str]) -> str:
+    """A digest of what is shown and of the home; refs, which say who was seen first, are not in it."""
+    shown = [(node.depth, node.role, node.name, node.states, node.text) for node in view.tree or ()]
+    windows = [(window.title, window.active) for window in view.windows or ()]
+    return hashlib.blake2b(
+        repr((shown, windows, sorted(files.items()))).encode("utf-8", "replace"), digest_size=12
+    ).hexdigest()
+
+
+def _read(action: Action, tools: Sequence[ToolSpec]) -> list[tuple[ToolCall | ParseError, ToolCall | None]]:
+    """What was called, and whom to answer; a text is one call in the compact notation."""
+    if action.error is not None:
+        return [(action.error, None)]
+    if action.calls:
+        return [(check_call(call, tools), call) for call in action.calls]
+    return [(parse_call(clean(action.text), tools), None)]
+
+
+def _decide(task: Task, seen: Sequence[Step]) -> Action:
+    """The next step of the task's own way, with refs looked up in what is shown now."""
+    way: Any = task.metadata["way"]
+    at = len(seen) - 1
+    if at >= len(way):
+        return Action.call("done")
+    name, *given = way[at]
+    spec = next(spec for spec in SCREEN_TOOLS if spec.name == name)
+    properties: Any = spec.parameters["properties"]
+    found = [_ref(seen[-1].text, one) if one.startswith("@") else one for one in given]
+    return Action.call(name, **dict(zip(properties, found, strict=False)))
+
+
+def _ref(text: str, wanted: str) -> str:
+    """The ref of ``@role:name`` in a tree as it is shown; the name may be empty. "e0" where there is none."""
+    role, _, name = wanted[1:].partition(":")
+    shown = f" {name!r}" if name else ""
+    found = re.search(rf"^ *(e\d+) {re.escape(role + shown)}(?= \(|:|$)", text, re.MULTILINE)
+    return found[1] if found else "e0"
+
+
+expert = expert_of(_decide)
+
+
+def _make(task: Task, **options: Any) -> DesktopPlay:
+    return DesktopPlay(task, **options)
+
+
+SPEC = EnvSpec(
+    name="desktop",
+    tasks=desktop_tasks,
+    make=_make,
+    description="Real applications on a display: editor, calculator, terminal; graded by files and what is shown.",
+    sandbox=True,
+)

@@ -1,0 +1,1 @@
+"""A display with real applications in any sandbox: see `envgym.screen`."""

@@ -1,0 +1,1 @@
+"""What runs inside the sandbox, with Debian's Python: the display, its programs, and who looks at them."""

@@ -1,0 +1,207 @@
+"""The programs of a display: X server, buses, window manager; and those that are started on it.
+
+All are children of the process that this runs in, which adopts orphans: what is below it is the desktop.
+"""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from envgym_sandboxes.desktop.inside.rest import descendants
+
+__all__ = ["Programs", "StartFailed"]
+
+_PR_SET_CHILD_SUBREAPER = 36
+_SETTINGS = """[Settings]
+gtk-cursor-blink=false
+gtk-enable-animations=false
+gtk-recent-files-enabled=false
+gtk-recent-files-max-age=0
+gtk-primary-button-warps-slider=false
+gtk-error-bell=false
+"""
+_WINDOW_MANAGER = """<?xml version="1.0" encoding="UTF-8"?>
+<openbox_config xmlns="http://openbox.org/3.4/rc">
+  <focus><focusNew>yes</focusNew><followMouse>no</followMouse><raiseOnFocus>yes</raiseOnFocus></focus>
+  <placement><policy>Smart</policy><center>no</center></placement>
+  <theme><name>Clearlooks</name><titleLayout>LIMC</titleLayout><animateIconify>no</animateIconify></theme>
+  <desktops><number>1</number><popupTime>0</popupTime></desktops>
+  <resize><popupShow>Never</popupShow></resize>
+  <keyboard>
+    <keybind key="A-F4"><action name="Close"/></keybind>
+    <keybind key="A-Tab"><action name="NextWindow"><dialog>none</dialog><finalactions><action name="Focus"/>
+      <action name="Raise"/></finalactions></action></keybind>
+  </keyboard>
+  <mouse><dragThreshold>1</dragThreshold>
+    <context name="Titlebar"><mousebind button="Left" action="Drag"><action name="Move"/></mousebind>
+      <mousebind button="Left" action="Press"><action name="Focus"/><action name="Raise"/></mousebind>
+      <mousebind button="Left" action="DoubleClick"><action name="ToggleMaximize"/></mousebind></context>
+    <context name="Client"><mousebind button="Left" action="Press"><action name="Focus"/><action name="Raise"/>
+      </mousebind></context>
+    <context name="Close"><mousebind button="Left" action="Click"><action name="Close"/></mousebind></context>
+    <context name="Maximize"><mousebind button="Left" action="Click"><action name="ToggleMaximize"/></mousebind>
+      </context>
+    <context name="BRCorner"><mousebind button="Left" action="Drag"><action name="Resize"/></mousebind></context>
+  </mouse>
+  <applications><application type="normal"><decor>yes</decor></application></applications>
+</openbox_config>
+"""
+
+
+class StartFailed(Exception):
+    """A program does not come up."""
+
+
+class Programs:
+    """The display's own programs, in `top`, a private directory; `home` is where all others begin."""
+
+    def __init__(self, top: str, home: str, size: tuple[int, int]) -> None:
+        self.top, self.home = Path(top), Path(home)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        for name in ("run", "config/gtk-3.0", "log", "own/config", "own/data", "own/state", "cache"):
+            (self.top / name).mkdir(parents=True, mode=0o700)
+        (self.top / "config/gtk-3.0/settings.ini").write_text(_SETTINGS)
+        (self.top / "openbox.xml").write_text(_WINDOW_MANAGER)
+        self.env = self._environment()
+        self.display = self._x_server(size)
+        self.env["DISPLAY"] = self.display
+        self._bus()
+        self._own: set[int] = set()
+
+    def _environment(self) -> dict[str, str]:
+        bus = f"unix:path={self.top}/run/bus"
+        return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"} | {
+            "HOME": str(self.home),
+            "PWD": str(self.home),
+            "XDG_RUNTIME_DIR": str(self.top / "run"),
+            "XDG_CONFIG_DIRS": f"{self.top}/config:/etc/xdg",
+            "XDG_CONFIG_HOME": f"{self.top}/own/config",  # what programs keep of themselves is not in the home
+            "XDG_DATA_HOME": f"{self.top}/own/data",
+            "XDG_STATE_HOME": f"{self.top}/own/state",
+            "XDG_CACHE_HOME": f"{self.top}/cache",
+            "DBUS_SESSION_BUS_ADDRESS": bus,
+            "GSETTINGS_BACKEND": "memory",  # settings end with their program
+            "GIO_USE_VFS": "local",
+            "GIO_USE_VOLUME_MONITOR": "unix",
+            "NO_AT_BRIDGE": "0",
+            "GTK_OVERLAY_SCROLLING": "0",  # scroll bars that fade would never come to rest
+            "LIBGL_ALWAYS_SOFTWARE": "1",
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+        }
+
+    def _x_server(self, size: tuple[int, int]) -> str:
+        os.makedirs("/tmp/.X11-unix", mode=0o1777, exist_ok=True)
+        read, write = os.pipe()
+        screen = f"{size[0]}x{size[1]}x24"
+        fixed = [
+            "-displayfd",
+            str(write),
+            "-screen",
+            "0",
+            screen,
+            "-nolisten",
+            "tcp",
+            "-s",
+            "0",
+            "-dpms",
+            "-noreset",
+        ]
+        self._start(["Xvfb", *fixed], log="xvfb", pass_fds=(write,))
+        os.close(write)
+        with open(read, "rb") as said:
+            number = said.readline().strip()
+        if not number:
+            raise StartFailed(f"Xvfb does not start: {self.said('xvfb')}")
+        return f":{number.decode()}"
+
+    def _bus(self) -> None:
+        address = self.env["DBUS_SESSION_BUS_ADDRESS"]
+        self._start(["dbus-daemon", "--session", "--nofork", "--nopidfile", f"--address={address}"], log="dbus")
+        self._start(["openbox", "--config-file", str(self.top / "openbox.xml")], log="openbox")
+        path = self.top / "run/bus"
+        self.until(path.exists, 30.0, lambda: f"no bus: {self.said('dbus')}")
+
+    def until(self, true: Callable[[], bool], within_s: float, why: Callable[[], str]) -> None:
+        """Wait for a condition. Raises StartFailed with `why` when it does not come."""
+        end = time.monotonic() + within_s
+        while not true():
+            if time.monotonic() > end:
+                raise StartFailed(why())
+            time.sleep(0.002)
+
+    def keep(self) -> None:
+        """What runs now is the display's own, and lives as long as it."""
+        self._own = descendants(os.getpid())
+
+    def launch(self, argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+        """Start a program in the home. Raises StartFailed when there is none of that name."""
+        try:
+            return self._start(argv, log="program", env=self.env | dict(env), cwd=str(self.home))
+        except OSError as error:
+            raise StartFailed(f"{argv[0]} cannot be started: {error}") from error
+
+    def _start(self, argv: Sequence[str], *, log: str, **more: object) -> "subprocess.Popen[bytes]":
+        with (self.top / "log" / log).open("ab") as said:
+            given: dict[str, object] = {"env": self.env, "cwd": str(self.top), **more}
+            return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
+                list(argv), stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True, **given
+            )
+
+    def said(self, log: str) -> str:
+        """The last that a program wrote."""
+        with contextlib.suppress(OSError):
+            return (self.top / "log" / log).read_bytes()[-1000:].decode("utf-8", "replace").strip()
+        return ""
+
+    def reap(self) -> None:
+        """Let go of children that have ended."""
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+
+    def lost(self) -> bool:
+        """Whether one of the display's own programs has ended."""
+        self.reap()
+        return not self._own <= descendants(os.getpid())
+
+    def clear(self) -> None:
+        """End all programs but the display's own, and empty the home."""
+        end = time.monotonic() + 20
+        while others := descendants(os.getpid(), ended=True) - self._own:
+            if time.monotonic() > end:
+                raise StartFailed(f"processes {sorted(others)} do not end")
+            for pid in others:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.001)
+            self.reap()
+        (self.top / "log/program").unlink(missing_ok=True)
+        for path in [*self.home.iterdir(), *(self.top / "own").glob("*/*")]:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, onerror=_opened)
+            else:
+                path.unlink()
+
+    def end(self) -> None:
+        """End everything."""
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _opened(_function: object, path: str, _error: object) -> None:
+    """A directory that its owner has closed to itself is opened, and removed."""
+    for one in (os.path.dirname(path), path):
+        with contextlib.suppress(OSError):
+            os.chmod(one, 0o700)
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)

@@ -1,0 +1,93 @@
+"""When programs have come to rest: the kernel counts how often each was switched to.
+
+No program needs to say anything for that, and no time is guessed: on a busy machine a program that has something to
+do is runnable, however long it waits for a processor. What a program does by a timer of its own is not foreseen.
+"""
+
+import os
+import time
+from collections.abc import Callable
+
+__all__ = ["descendants", "settle"]
+
+_LOOK_S = 0.004
+_LOOKS = 3  # this many must be alike
+
+
+def descendants(root: int, *, ended: bool = False) -> set[int]:
+    """The living processes below one. ended: those too that nobody has waited for.
+
+    A process whose first thread has ended is a zombie while its others still hold its connections: who must know
+    that it is gone waits for it.
+    """
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            found = _stat(int(name))
+            if found is not None and (ended or found[0] != "Z"):
+                parents[int(name)] = found[1]
+    below = {root}
+    grown = True
+    while grown:
+        more = {pid for pid, parent in parents.items() if parent in below} - below
+        below |= more
+        grown = bool(more)
+    return below - {root}
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """State and parent of a process."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            words = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return words[0], int(words[1])
+
+
+def _look(root: int) -> tuple[bool, dict[int, int]]:
+    """Whether all threads below a process sleep, and how often each was switched to."""
+    counts: dict[int, int] = {}
+    resting = True
+    for pid in descendants(root):
+        try:
+            threads = os.listdir(f"/proc/{pid}/task")
+        except OSError:
+            continue
+        for thread in threads:
+            found = _switches(f"/proc/{pid}/task/{thread}/status")
+            if found is not None:
+                resting = resting and found[0] in "STtZXI"
+                counts[int(thread)] = found[1]
+    return resting, counts
+
+
+def _switches(path: str) -> tuple[str, int] | None:
+    state, total = "Z", 0
+    try:
+        with open(path) as file:
+            for line in file:
+                if line.startswith("State:"):
+                    state = line.split()[1]
+                elif "voluntary_ctxt_switches:" in line:
+                    total += int(line.rpartition(":")[2])
+    except OSError:
+        return None
+    return state, total
+
+
+def settle(root: int, within_s: float, tick: Callable[[], None]) -> bool:
+    """Wait until all below a process rest; False when they do not in time. `tick` is called between looks."""
+    end = time.monotonic() + within_s
+    last: dict[int, int] | None = None
+    alike = 0
+    while True:
+        resting, counts = _look(root)
+        alike = alike + 1 if resting and counts == last else 0
+        if alike >= _LOOKS - 1:
+            return True
+        if time.monotonic() > end:
+            return False
+        last = counts
+        tick()
+        time.sleep(_LOOK_S)

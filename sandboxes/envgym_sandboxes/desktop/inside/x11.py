@@ -1,0 +1,201 @@
+"""The X display through its own C libraries: pointer and keys by XTest, pixels, windows.
+
+Xlib comes with every X server, so nothing needs to be installed where this runs.
+"""
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_char_p, c_int, c_long, c_uint, c_ulong, c_void_p
+from typing import Any
+
+__all__ = ["XDisplay", "XGone"]
+
+_Z_PIXMAP = 2
+_ALL_PLANES = 0xFFFFFFFF
+_ANY_TYPE = 0
+_SHIFT = 0xFFE1
+
+
+class XGone(Exception):
+    """The X server does not answer any more."""
+
+
+class _Image(ctypes.Structure):
+    _fields_ = (
+        ("width", c_int), ("height", c_int), ("xoffset", c_int), ("format", c_int), ("data", c_void_p),
+        ("byte_order", c_int), ("bitmap_unit", c_int), ("bitmap_bit_order", c_int), ("bitmap_pad", c_int),
+        ("depth", c_int), ("bytes_per_line", c_int), ("bits_per_pixel", c_int),
+    )  # fmt: skip
+
+
+class _Attributes(ctypes.Structure):
+    """XWindowAttributes; only its first fields and `map_state` are looked at."""
+
+    _fields_ = (
+        ("x", c_int), ("y", c_int), ("width", c_int), ("height", c_int), ("border_width", c_int), ("depth", c_int),
+        ("visual", c_void_p), ("root", c_ulong), ("class_", c_int), ("bit_gravity", c_int), ("win_gravity", c_int),
+        ("backing_store", c_int), ("planes", c_ulong), ("pixel", c_ulong), ("save_under", c_int),
+        ("colormap", c_ulong), ("installed", c_int), ("map_state", c_int), ("rest", c_long * 8),
+    )  # fmt: skip
+
+
+_HANDLER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)
+
+
+class XDisplay:
+    """One connection. Raises XGone when there is none."""
+
+    def __init__(self, name: str) -> None:
+        self._x = x = ctypes.CDLL("libX11.so.6")
+        self._test = ctypes.CDLL("libXtst.so.6")
+        for function in ("XOpenDisplay", "XGetImage", "XGetSubImage"):
+            getattr(x, function).restype = c_void_p
+        for function in ("XDefaultRootWindow", "XInternAtom", "XKeycodeToKeysym", "XStringToKeysym"):
+            getattr(x, function).restype = c_ulong
+        x.XkbKeycodeToKeysym.restype = c_ulong
+        x.XKeysymToKeycode.restype = ctypes.c_ubyte
+        # a window that goes away between two requests is no reason to die
+        self._ignore = _HANDLER(lambda _display, _event: 0)
+        x.XSetErrorHandler(self._ignore)
+        display = x.XOpenDisplay(name.encode())
+        if not display:
+            raise XGone(f"no connection to display {name}")
+        self._display = c_void_p(display)
+        self.root = int(x.XDefaultRootWindow(self._display))
+        attributes = self._attributes(self.root)
+        self.size = (attributes.width, attributes.height)
+        self._frame: Any = None
+
+    def sync(self) -> None:
+        """Wait until the server has done all that was asked."""
+        self._x.XSync(self._display, 0)
+
+    # -- pointer and keys -------------------------------------------------------------------------------------
+
+    def move(self, x: int, y: int) -> None:
+        """Put the pointer on a pixel."""
+        self._test.XTestFakeMotionEvent(self._display, -1, c_int(x), c_int(y), c_ulong(0))
+
+    def button(self, number: int, down: bool) -> None:
+        """Press or release a button of the pointer."""
+        self._test.XTestFakeButtonEvent(self._display, c_uint(number), c_int(down), c_ulong(0))
+
+    def key(self, code: int, down: bool) -> None:
+        """Press or release a key."""
+        self._test.XTestFakeKeyEvent(self._display, c_uint(code), c_int(down), c_ulong(0))
+
+    def keysym(self, name: str) -> int:
+        """The number of a key's name; 0 for none."""
+        return int(self._x.XStringToKeysym(name.encode("utf-8", "replace")))
+
+    def code_of(self, sym: int) -> tuple[int, bool] | None:
+        """Which key gives a keysym, and whether with shift; None where none does."""
+        code = int(self._x.XKeysymToKeycode(self._display, c_ulong(sym)))
+        for level in (0, 1):
+            if code and int(self._x.XkbKeycodeToKeysym(self._display, c_uint(code), 0, level)) == sym:
+                return code, bool(level)
+        return None
+
+    def free_codes(self) -> list[int]:
+        """Keys that give nothing yet."""
+        least, most = c_int(), c_int()
+        self._x.XDisplayKeycodes(self._display, byref(least), byref(most))
+        return [
+            code
+            for code in range(most.value, least.value, -1)
+            if not any(self._x.XkbKeycodeToKeysym(self._display, c_uint(code), 0, level) for level in range(4))
+        ]
+
+    def bind(self, code: int, sym: int) -> None:
+        """Let a key give a keysym."""
+        syms = (c_ulong * 2)(sym, sym)
+        self._x.XChangeKeyboardMapping(self._display, c_int(code), c_int(2), syms, c_int(1))
+        self.sync()
+
+    @contextmanager
+    def held(self, codes: list[int]) -> Iterator[None]:
+        """Keys pressed in order, released in the opposite one."""
+        for code in codes:
+            self.key(code, True)
+        try:
+            yield
+        finally:
+            for code in reversed(codes):
+                self.key(code, False)
+
+    @property
+    def shift(self) -> int:
+        """The shift key's code."""
+        return int(self._x.XKeysymToKeycode(self._display, c_ulong(_SHIFT)))
+
+    # -- pixels and windows -----------------------------------------------------------------------------------
+
+    def pixels(self) -> bytes:
+        """The whole screen, four bytes a pixel: blue, green, red, nothing. The pointer is not in it."""
+        width, height = self.size
+        whole = (c_int(0), c_int(0), c_uint(width), c_uint(height), c_ulong(_ALL_PLANES), c_int(_Z_PIXMAP))
+        if self._frame is None:
+            made = self._x.XGetImage(self._display, c_ulong(self.root), *whole)
+            if not made:
+                raise XGone("the screen gives no image")
+            self._frame = ctypes.cast(c_void_p(made), POINTER(_Image))
+        else:
+            here = (self._frame, c_int(0), c_int(0))
+            self._x.XGetSubImage(self._display, c_ulong(self.root), *whole, *here)
+        frame = self._frame.contents
+        return ctypes.string_at(frame.data, frame.bytes_per_line * height)
+
+    def windows(self) -> list[int]:
+        """The programs' windows as the window manager knows them, from the bottom up."""
+        return [one for one in self._longs("_NET_CLIENT_LIST_STACKING") if self._attributes(one).map_state == 2]
+
+    def supports(self) -> bool:
+        """Whether a window manager is there."""
+        return bool(self._longs("_NET_SUPPORTING_WM_CHECK"))
+
+    def active(self) -> int:
+        """The window that has the keyboard; 0 for none."""
+        return next(iter(self._longs("_NET_ACTIVE_WINDOW")), 0)
+
+    def title(self, window: int) -> str:
+        """What a window is called."""
+        for name in ("_NET_WM_NAME", "WM_NAME"):
+            found = self._property(window, name, lambda data, count: ctypes.string_at(data, count))
+            if found:
+                return bytes(found).decode("utf-8", "replace")
+        return ""
+
+    def box(self, window: int) -> tuple[int, int, int, int]:
+        """Where a window's content is."""
+        attributes = self._attributes(window)
+        x, y, child = c_int(), c_int(), c_ulong()
+        self._x.XTranslateCoordinates(
+            self._display, c_ulong(window), c_ulong(self.root), 0, 0, byref(x), byref(y), byref(child)
+        )
+        return x.value, y.value, attributes.width, attributes.height
+
+    def _attributes(self, window: int) -> _Attributes:
+        found = _Attributes()
+        self._x.XGetWindowAttributes(self._display, c_ulong(window), byref(found))
+        return found
+
+    def _longs(self, name: str) -> list[int]:
+        found = self._property(
+            self.root, name, lambda data, count: list(ctypes.cast(data, POINTER(c_ulong))[:count])
+        )
+        return found or []
+
+    def _property(self, window: int, name: str, read: Callable[[c_void_p, int], Any]) -> Any:
+        atom = c_ulong(self._x.XInternAtom(self._display, c_char_p(name.encode()), 0))
+        kind, form, count, rest, data = c_ulong(), c_int(), c_ulong(), c_ulong(), c_void_p()
+        failed = self._x.XGetWindowProperty(
+            self._display, c_ulong(window), atom, c_long(0), c_long(4096), c_int(0), c_ulong(_ANY_TYPE),
+            byref(kind), byref(form), byref(count), byref(rest), byref(data),
+        )  # fmt: skip
+        if failed or not data.value:
+            return None
+        try:
+            return read(data, count.value) if form.value else None
+        finally:
+            self._x.XFree(data)

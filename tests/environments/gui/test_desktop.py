@@ -1,0 +1,130 @@
+"""`desktop`: the contract on a real display, every kind of task, and what tasks are."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from envgym_environments.gui.desktop import SPEC, DesktopPlay, desktop_tasks, expert
+from envgym_environments.gui.problems import KINDS
+
+from envgym.env import Step, StopReason
+from envgym.messages import Action, ImagePart, ToolSpec
+from envgym.registry import make, make_backend
+from envgym.replay import Replaying
+from envgym.testing import check_env, check_tasks
+
+NEEDED = ("/usr/bin/Xvfb", "/usr/bin/openbox", "/usr/libexec/at-spi-bus-launcher", "/usr/bin/galculator")
+installed = pytest.mark.skipif(
+    not all(map(os.path.exists, NEEDED)), reason="no display here; fix: scripts/setup.sh as root"
+)
+
+
+def task_of(kind: str, index: int = 0):
+    return desktop_tasks(kind=kind, difficulty=1)[index]
+
+
+def test_hundreds_of_tasks_differ_and_are_what_they_were():
+    tasks = desktop_tasks(400)
+    assert len({(task.prompt, str(task.metadata["files"])) for task in tasks}) > 380
+    assert {task.metadata["kind"] for task in tasks if task.split == "heldout"} == set(KINDS)
+    assert [task.model_dump() for task in desktop_tasks(9)] == [task.model_dump() for task in tasks[:9]]
+    assert desktop_tasks(5, seed=1)[0].prompt != tasks[0].prompt
+    for wrong in ({"kind": "chess"}, {"difficulty": 6}):
+        with pytest.raises(ValueError, match=r"kind|difficulty"):
+            desktop_tasks(**wrong)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_task_is_done_before_it_is_begun(kind):
+    for task in desktop_tasks(40, kind=kind):
+        known = task.metadata
+        assert known["shows"] is not None or known["wanted"] != known["files"]
+        assert known["shows"] is None or known["shows"][1] != "0"
+
+
+def acting(task):
+    async def run() -> list[Step]:
+        async with make_backend("namespace") as backend:
+            env = make(SPEC, task, backend=backend)
+            agent = expert(task, seed=0)
+            steps = [await env.reset(seed=0)]
+            while steps[-1].stop is None:
+                steps.append(await env.step((await agent.act(steps[-1])).action))
+            fresh = await env.reset(seed=0)
+            assert (fresh.text, fresh.state_key) == (steps[0].text, steps[0].state_key), "a reset is byte-equal"
+            idle = await env.step(Action.call("done"))
+            assert (idle.stop, idle.reward) == (StopReason.SUBMITTED, 0.0)
+            await env.close()
+            return steps
+
+    return asyncio.run(run())
+
+
+@pytest.mark.slow
+@pytest.mark.turns
+@pytest.mark.namespaces
+@pytest.mark.timeout(600)
+@installed
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_expert_gets_the_full_score_and_who_does_nothing_none(kind):
+    last = acting(task_of(kind, 1))[-1]
+    assert (last.stop, last.reward) == (StopReason.GOAL, 1.0), last.text
+
+
+ACTIONS = (
+    Action.call("press", keys="ctrl+End"),
+    Action.call("type_text", text="a b\n"),
+    Action.call("click", target="e3"),
+    Action.call("press", keys="Escape"),
+    Action.call("click", target="e99"),
+)
+
+
+def actions(step: Step, tools: Sequence[ToolSpec], rng: np.random.Generator) -> Action:
+    return ACTIONS[int(rng.integers(len(ACTIONS)))]
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(900)
+@installed
+def test_it_meets_the_environment_contract_with_forks_by_replay():
+    async def run() -> None:
+        async with make_backend("namespace") as backend:
+            await check_env(
+                lambda: make(SPEC, task_of("append"), backend=backend), policy=actions, turns=3, deadline_s=240
+            )
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(400)
+@installed
+def test_an_image_is_the_same_every_time_and_its_bytes_can_be_had():
+    async def run() -> None:
+        async with make_backend("namespace") as backend:
+            env = make(SPEC, task_of("root"), backend=backend, see="image")
+            assert isinstance(env, Replaying)
+            inner = env.inner
+            assert isinstance(inner, DesktopPlay)
+            seen = []
+            for _ in range(2):
+                step = await env.reset(seed=0)
+                content = step.observation[-1].content
+                assert isinstance(content, tuple)
+                (part,) = [part for part in content if isinstance(part, ImagePart)]
+                assert inner.images[part.sha256].startswith(b"\x89PNG")
+                assert "toggle button" not in step.text
+                seen.append(part)
+            assert seen[0] == seen[1]
+            await env.close()
+
+    asyncio.run(run())
+
+
+def test_the_tasks_are_well_formed():
+    check_tasks(desktop_tasks(16))

@@ -1,0 +1,215 @@
+"""A display in a sandbox: what it shows, what can be done on it, and that nothing of it is left."""
+
+import asyncio
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from envgym_sandboxes.desktop.inside.png import png
+from envgym_sandboxes.desktop.inside.rest import descendants
+from envgym_sandboxes.desktop.screen import open_desktop
+
+from envgym.errors import EnvironmentFailure, InfrastructureFailure
+from envgym.sandbox import Sandbox
+from envgym.screen import Click, Drag, Invoke, Move, Press, Screen, Scroll, SetText, Type, Wait
+from envgym.task import World
+
+NEEDED = ("/usr/bin/Xvfb", "/usr/bin/openbox", "/usr/libexec/at-spi-bus-launcher", "/usr/bin/mousepad")
+installed = pytest.mark.skipif(
+    not all(map(os.path.exists, NEEDED)), reason="no display here; fix: scripts/setup.sh as root"
+)
+
+
+KILL_SERVER = 'for p in /proc/[0-9]*; do [ "$(cat $p/comm)" = Xvfb ] && kill -9 "${p#/proc/}"; done'
+
+
+def on_screen(make: Callable[[], Any], use: Callable[[Sandbox, Screen], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        async with (
+            make() as backend,
+            await backend.create(World()) as sandbox,
+            await open_desktop(sandbox, width=640, height=480) as screen,
+        ):
+            await use(sandbox, screen)
+
+    asyncio.run(run())
+
+
+async def looks(screen: Screen, times: int) -> None:
+    for _ in range(times):
+        await screen.view()
+
+
+def ppm(image: bytes) -> tuple[tuple[int, int], bytes]:
+    """Size and raw rows of a PNG of ours, read independently of what wrote it."""
+    assert image[:8] == b"\x89PNG\r\n\x1a\n"
+    at, data, size = 8, b"", (0, 0)
+    while at < len(image):
+        length, kind = struct.unpack(">I4s", image[at : at + 8])
+        body = image[at + 8 : at + 8 + length]
+        assert struct.unpack(">I", image[at + 8 + length : at + 12 + length])[0] == zlib.crc32(kind + body)
+        if kind == b"IHDR":
+            size = struct.unpack(">II", body[:8])
+        data += body if kind == b"IDAT" else b""
+        at += 12 + length
+    return size, zlib.decompress(data)
+
+
+def test_a_png_has_the_pixels_in_their_order():
+    size, rows = ppm(png(bytes([1, 2, 3, 0, 4, 5, 6, 0]), (1, 2)))
+    assert (size, rows) == ((1, 2), bytes([0, 3, 2, 1, 0, 6, 5, 4]))
+    with pytest.raises(ValueError, match="bytes of pixels"):
+        png(b"abc", (1, 1))
+
+
+def test_descendants_are_the_living_ones_below_a_process():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert child.pid in descendants(os.getpid())
+        assert child.pid not in descendants(child.pid)
+        child.communicate(b"\n", timeout=60)
+    assert child.pid not in descendants(os.getpid())
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(400)
+@installed
+def test_what_is_typed_clicked_and_set_is_shown_and_nothing_is_left_after_clear(make):
+    async def use(sandbox: Sandbox, screen: Screen) -> None:
+        await sandbox.write("/work/a.txt", b"one\n")
+        await screen.launch(["mousepad", "a.txt"])
+        first = await screen.view(image=True, windows=True)
+        again = await screen.view(image=True, windows=True)
+        assert str(first) == str(again)
+        assert first.image is not None
+        assert first.image == again.image, "nothing blinks"
+        assert ppm(first.image)[0] == (640, 480)
+        assert first.windows is not None
+        assert [window.title for window in first.windows] == ["~/a.txt - Mousepad"]
+        (text,) = first.find("text")
+        assert text.text == "one\n"
+        for action in (Press(("ctrl", "End")), Type("zwei é ☃ {}\n")):
+            assert (await screen.act(action)).fault == ""
+        seen = await screen.view()
+        assert seen.image is None
+        assert seen.windows is None
+        assert [node.text for node in seen.find("text")] == ["one\nzwei é ☃ {}\n"]
+        assert seen.find("text")[0].ref == text.ref, "an element keeps its ref"
+        (menu,) = seen.find("menu", "File")
+        await screen.act(Click(menu.ref))
+        opened = await screen.view()
+        assert opened.find("menu item", "Save"), str(opened)
+        await screen.act(Press(("Escape",)))
+        assert (await screen.act(SetText(text.ref, "new\n"))).fault == ""
+        await screen.act(Press(("ctrl", "s")))
+        assert await sandbox.read("/work/a.txt") == b"new\n"
+        await screen.clear()
+        empty = await screen.view(windows=True)
+        assert empty.tree == ()
+        assert empty.windows == ()
+        assert (await sandbox.exec(["/bin/ls", "-A", "/work"])).stdout == b""
+        await sandbox.write("/work/a.txt", b"one\n")
+        await screen.launch(["mousepad", "a.txt"])
+        fresh = await screen.view(image=True, windows=True)
+        assert str(fresh) == str(first), "as it was, refs included"
+        assert fresh.image == first.image
+
+    on_screen(make, use)
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(400)
+@installed
+def test_what_cannot_be_done_is_told_and_what_is_gone_is_raised(make):
+    async def use(sandbox: Sandbox, screen: Screen) -> None:
+        for action in (
+            Click("e999"), Click((640, 0)), Move((0, -1)), Drag((1, 1), (9999, 1)), Press(("ctrl", "nokey")),
+            Type("a\x00"), Invoke("e1"), SetText("e1", "x"), Scroll("e5", 1),
+        ):  # fmt: skip
+            assert (await screen.act(action)).fault, action
+        assert (await screen.act(Wait(0.5))).settled
+        with pytest.raises(EnvironmentFailure, match="no-such-program"):
+            await screen.launch(["no-such-program"])
+        with pytest.raises(EnvironmentFailure, match="shows no window"):
+            await screen.launch(["/bin/sh", "-c", "echo why >&2; exit 3"])
+        await sandbox.exec(["/bin/sh", "-c", KILL_SERVER])
+        with pytest.raises(InfrastructureFailure):
+            await looks(screen, 100)
+
+    on_screen(make, use)
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(400)
+@installed
+def test_a_closed_display_leaves_no_process_and_no_file_and_its_sandbox_goes_on(make):
+    async def run() -> None:
+        async with make() as backend, await backend.create(World()) as sandbox:
+            screens = [await open_desktop(sandbox, width=640, height=480) for _ in range(2)]
+            await screens[1].launch(["mousepad"])
+            assert (await screens[0].view(windows=True)).windows == (), "two displays, two worlds"
+            for screen in screens:
+                await screen.close()
+                await screen.close()
+            with pytest.raises(RuntimeError, match="closed"):
+                await screens[0].view()
+            left = (await sandbox.exec(["/bin/ps", "-e", "-o", "comm="])).stdout.decode().split()
+            assert not {"Xvfb", "openbox", "dbus-daemon", "at-spi2-registr", "mousepad", "python3"} & set(left)
+            files = await sandbox.exec(["/usr/bin/find", "/tmp", "/work", "!", "-type", "d"])
+            assert files.stdout == b"", files.stdout
+
+    asyncio.run(run())
+
+
+OWNER = """
+import asyncio, sys
+from envgym_sandboxes.desktop.screen import open_desktop
+from envgym_sandboxes.namespace import NamespaceBackend
+from envgym.task import World
+async def main():
+    async with NamespaceBackend(root=sys.argv[1]) as backend:
+        sandbox = await backend.create(World())
+        screen = await open_desktop(sandbox)
+        await screen.launch(["mousepad"])
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(400)
+@installed
+def test_a_killed_owner_leaves_no_display(make, state):
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(state)], stdout=subprocess.PIPE) as owner:
+        try:
+            assert owner.stdout is not None
+            assert owner.stdout.readline() == b"ready\n"
+            mine = {pid for pid in descendants(owner.pid) if name_of(pid) in ("Xvfb", "mousepad", "openbox")}
+            assert len(mine) == 3
+        finally:
+            os.kill(owner.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 100
+    while left := {pid: name for pid in mine if (name := name_of(pid))}:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
+
+
+def name_of(pid: int) -> str:
+    """A living process's name; "" for one that is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return "" if text.rpartition(")")[2].split()[0] == "Z" else text[text.index("(") + 1 : text.rindex(")")]
