@@ -1,8 +1,8 @@
 """Do tools wait for each other? 64 concurrent tool episodes with 50 ms tools; and what a call costs that waits not.
 
 Ideal is a bare asyncio loop in the same run: as many tasks that await the same function as often, and nothing else.
-Each of our episodes goes through all of ours: rollout, toolbox, checked calls. Beside the cost of a call stands the bare function with its pydantic check, and a step of
-Gymnasium's synchronous vector environment of one text game.
+Each of our episodes goes through all of ours: rollout, toolbox, checked calls. Beside the cost of a call stands the
+bare function with its pydantic check, and a step of Gymnasium's synchronous vector environment of one text game.
 """
 
 import asyncio

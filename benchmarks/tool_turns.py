@@ -2,8 +2,8 @@
 
 Beside each stands its floor in the same run: the same SELECT on a bare sqlite3 connection, the same cell in a bare
 interpreter, the same look as a bare function. A turn is a call read, checked, done, shown and made a Step; of
-`python` it is also a way into a sandbox and back, which is most of it. `fork` is a fork of the interpreter's process
-(bar 5 ms).
+`python` it is also a way into a sandbox and back, which is most of it. `fork` is a fork of the interpreter's
+process (bar 5 ms).
 """
 
 import asyncio
@@ -114,13 +114,14 @@ def main(arguments=None):
     repeats, turns = (1, 20) if given.quick else (9, 300)
     sql, bare_sql, service, bare_service = medians_of(repeats, *sql_turns(turns), *service_turns(turns))
     python = asyncio.run(python_turns(10 if given.quick else 200))
+    pairs = [(f"turn, {when}", f"cell, {when}") for when in ("after a pause", "back to back")]
+    pairs.append(("environment's fork", "interpreter's fork"))
     rows = [
         Row("sql turn", sql, bare_sql, "bare sqlite3", "ms", 2.0, absolute=True),
         *(
-            Row(f"python turn, {when}", python[f"turn, {when}"], python[f"cell, {when}"], BARE, "ms", 5.0, absolute=True)
-            for when in ("after a pause", "back to back")
+            Row(f"python {ours}", python[ours], python[floor], BARE, "ms", 5.0, absolute=True)
+            for ours, floor in pairs
         ),
-        Row("python fork", python["environment's fork"], python["interpreter's fork"], BARE, "ms", 5.0, absolute=True),
         Row("service look", service, bare_service, "bare function", "ms"),
     ]
     finish("tool_turns", rows, given, turns=turns)

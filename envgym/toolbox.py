@@ -211,7 +211,7 @@ async def _within(call: Waiting, limit_s: float, tool: Tool) -> ToolResult:
 
 
 _TOOLS: WeakSet[type] = WeakSet()
-"""Types whose members were seen to be a tool's: to look at all of them again would cost as much as several calls."""
+"""Types whose members were seen to be a tool's: to look at all of them again would cost several calls."""
 
 
 def _is_tool(given: object) -> bool:
