@@ -20,7 +20,7 @@ from envgym.gymnasium_plugin import watch
 from envgym.limits import Limits
 from envgym.messages import Action, Message, ParseError, ToolSpec
 from envgym.options import wrong_option
-from envgym.registry import EnvSpec, choose_task, make, make_backend, spec, twists
+from envgym.registry import EnvSpec, choose_task, make, make_backend, own_options, spec
 from envgym.sandbox import SandboxBackend
 from envgym.spaces import Unicode
 from envgym.task import Task
@@ -108,11 +108,10 @@ class AsGymnasium(gymnasium.Env[str, str]):
                 "leave it None, or play with envgym.rollout"
             )
         self._spec = spec(name) if isinstance(name, str) else name
-        # an isolated environment waits for its process
-        self._waits = not self._spec.in_process or options.get("isolate") is not None
-        given = {**self._spec.defaults, **options}
-        given.pop("isolate", None)  # which is `make`'s own
-        twists(given.pop("wrap", ()))  # so is this
+        # an isolated environment waits for its process, and rewards for their judges
+        waiting = any(options.get(name) is not None for name in ("isolate", "rewards"))
+        self._waits = not self._spec.in_process or waiting
+        given = own_options({**self._spec.defaults, **options})
         where = f"environment {self._spec.name}"
         if (wrong := wrong_option(where, given, self._spec.make, given={"backend"}, skip=1)) is not None:
             raise TypeError(wrong)

@@ -41,6 +41,10 @@ class Waiting:
     def __init__(self, coroutine: Coroutine[Any, Any, Any], waiting_for: Any) -> None:
         self.coroutine, self.waiting_for = coroutine, waiting_for
 
+    async def finished(self) -> Any:
+        """Its result, however long that takes."""
+        return await _resume(self.coroutine, self.waiting_for)
+
     async def within(self, limit_s: float, what: str, party: Boundary) -> Any:
         """Its result, or DeadlineExceeded."""
         try:

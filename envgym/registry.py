@@ -26,14 +26,16 @@ from envgym.interpreter import Interpreter
 from envgym.isolate import Isolated
 from envgym.options import hint, wrong_option
 from envgym.replay import Replaying, as_env
+from envgym.rewards.rewarded import Rewarded, rewarding
 from envgym.sandbox import BackendReport, Sandbox, SandboxBackend
 from envgym.task import Task, TaskSet
+from envgym.wrappers.named import named_twists
 from envgym.wrappers.twist import Twist, Wrapped
 
 __all__ = [
     "AUTO_ORDER", "EnvSpec", "Group", "check_backend", "choose_task", "find", "gymnasium_id", "make",
-    "make_backend", "make_scheme", "names", "open_interpreter", "package_of", "register", "reports", "spec",
-    "unregister",
+    "make_backend", "make_scheme", "names", "open_interpreter", "own_options", "package_of", "register", "reports",
+    "spec", "unregister",
 ]  # fmt: skip
 
 Group = Literal[
@@ -262,6 +264,7 @@ def make(
     backend: SandboxBackend | None = None,
     isolate: Literal["process"] | None = None,
     wrap: Any = (),
+    rewards: Any = None,
     **options: Any,
 ) -> Env:
     """An environment by name or spec: ``make("guess")``, ``make("code-repair", 3, backend=backend, tools="full")``.
@@ -269,8 +272,9 @@ def make(
     `task` is a Task or an index into the spec's task set (then `options` it names for tasks are refused: pass
     a Task for anything else than the default set). A `Playable` is wrapped by `Replaying`. With
     ``isolate="process"`` it runs in a process of its own (`envgym.isolate.Isolated`), there with a backend of its
-    own of the same name as `backend`. wrap: see `twists`; they go around it. Raises ValueError when the
-    environment needs a sandbox and none is given.
+    own of the same name as `backend`. wrap: see `twists`; they go around it. rewards: a plan, a table or a TOML
+    file of it (`envgym.rewards.plan`); its reward takes the place of all others, around everything. Raises
+    ValueError when the environment needs a sandbox and none is given.
     """
     found = spec(name) if isinstance(name, str) else name
     task = choose_task(found, task)
@@ -286,38 +290,27 @@ def make(
         raise ValueError(
             f"isolate is {isolate!r}; it must be 'process', or None for an environment in this process"
         )
-    around = twists(wrap)
+    around, plan = twists(wrap), rewarding(rewards, find)
     again = partial(found.make, task, **chosen)
     env = as_env(again(), again) if isolate is None else _isolated(name, task, backend, options)
     for twist in around:
         env = Wrapped(env, twist)
-    return env
+    return env if plan is None else Rewarded(env, *plan)
 
 
 def twists(wrap: Any) -> list[Twist]:
-    """What goes around an environment, from the inside out, as options say it.
+    """What goes around an environment, from the inside out; see `envgym.wrappers.named.named_twists`."""
+    return named_twists(wrap, find)
 
-    wrap: a registered wrapper's name, an object ``{"name": ..., option: value, ...}``, a `Twist`, or a list of
-    these. Raises ValueError for an unknown name or option, TypeError for anything else.
+
+def own_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that go to the environment itself: without `isolate`, `wrap` and `rewards`, which are `make`'s.
+
+    Raises ValueError, TypeError for a wrong one of these.
     """
-    found: list[Twist] = []
-    for one in wrap if isinstance(wrap, (list, tuple)) else [wrap]:
-        if isinstance(one, str):
-            one = {"name": one}
-        if not isinstance(one, Mapping):
-            if not all(hasattr(one, part) for part in ("name", "begin", "act", "see")):
-                raise TypeError(
-                    f"wrap has {one!r}; give a wrapper's name, an object with a name, or a list of these"
-                )
-            found.append(one)
-            continue
-        options = {name: value for name, value in one.items() if name != "name"}
-        name = str(one.get("name", ""))
-        made = find("wrappers", name)
-        if (wrong := wrong_option(f"wrapper {name!r}: options", options, made)) is not None:
-            raise ValueError(wrong)
-        found.append(made(**options))
-    return found
+    twists(options.get("wrap", ()))
+    rewarding(options.get("rewards"), find)
+    return {name: value for name, value in options.items() if name not in ("isolate", "wrap", "rewards")}
 
 
 def choose_task(found: EnvSpec, task: object) -> Task:

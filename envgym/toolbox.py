@@ -8,13 +8,15 @@ whose `fault` names what went wrong: in a tool's world nothing is exceptional. W
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
+from weakref import WeakSet
 
 from pydantic import JsonValue
 
 from envgym.arguments import checked_count, checked_seconds
+from envgym.deadlines import Waiting, begin
 from envgym.messages import Action, Message, ParseError, ToolCall, ToolSpec
 from envgym.options import hint
 from envgym.tools import signature
@@ -123,7 +125,7 @@ class Toolbox:
         self.limits = limits or ToolLimits()
         self._tools: dict[str, Tool] = {}
         for tool in tools:
-            if not isinstance(tool, Tool):
+            if not _is_tool(tool):
                 raise TypeError(f"{tool!r} is no Tool; a typed function becomes one by envgym.tool(function)")
             if tool.spec.name in self._tools:
                 raise ValueError(f"two tools are named {tool.spec.name!r}; give one of them another name")
@@ -176,17 +178,14 @@ class Toolbox:
             return ToolResult.failed(ToolFault.UNKNOWN, f"there is no tool {call.name[:80]!r}; {near}")
         limit_s = self.limits.deadline_s if tool.deadline_s is None else tool.deadline_s
         began = time.perf_counter()
-        try:
-            async with asyncio.timeout(limit_s) as timer:
-                result = await tool.call(call.arguments)
-        except TimeoutError:
-            if not timer.expired():
-                raise
-            result = ToolResult.failed(ToolFault.TIMEOUT, f"{tool.spec.name} gave no answer within {limit_s:g} s")
+        result = begin(tool.call(call.arguments))
+        if type(result) is Waiting:
+            result = await _within(result, limit_s, tool)
+        text = result.text
         if result.fault is ToolFault.INVALID:
-            result = replace(result, text=f"{result.text}; it is called as {signature(tool.spec)}")
+            text = f"{text}; it is called as {signature(tool.spec)}"
         spent = {"tool_calls": 1.0, "tool_s": time.perf_counter() - began}
-        return replace(result, cost={**spent, **result.cost})
+        return ToolResult(text, result.value, result.fault, {**spent, **result.cost})
 
     def _unreadable(self, error: ParseError) -> ToolResult:
         shown = "; ".join(signature(spec) for spec in self.specs[:12])
@@ -198,6 +197,29 @@ class Toolbox:
         for tool in self._tools.values():
             if (close := getattr(tool, "close", None)) is not None:
                 await close()
+
+
+async def _within(call: Waiting, limit_s: float, tool: Tool) -> ToolResult:
+    """What a call that waits gives in its time; a DeadlineExceeded of its own world passes through."""
+    try:
+        async with asyncio.timeout(limit_s) as timer:
+            return await call.finished()  # type: ignore[no-any-return]
+    except TimeoutError:
+        if not timer.expired():
+            raise
+        return ToolResult.failed(ToolFault.TIMEOUT, f"{tool.spec.name} gave no answer within {limit_s:g} s")
+
+
+_TOOLS: WeakSet[type] = WeakSet()
+"""Types whose members were seen to be a tool's: to look at all of them again would cost several calls."""
+
+
+def _is_tool(given: object) -> bool:
+    if type(given) not in _TOOLS:
+        if not isinstance(given, Tool):
+            return False
+        _TOOLS.add(type(given))
+    return True
 
 
 def _together(action: Action, results: tuple[ToolResult, ...], limits: ToolLimits) -> Answer:

@@ -35,7 +35,7 @@ KEPT_IN_MODULE = {
     "policy": {"ROLES", "Roles"},
     "registry": {
         "AUTO_ORDER", "Group", "check_backend", "choose_task", "find", "gymnasium_id",
-        "names", "package_of",
+        "names", "own_options", "package_of",
         "reports",
         "spec", "twists", "unregister",
     },

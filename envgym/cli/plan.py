@@ -20,7 +20,7 @@ from envgym.limits import Limits
 from envgym.options import wrong_option
 from envgym.policy import Agent
 from envgym.provenance import IMAGE_DIGEST, image_digest, told_by
-from envgym.registry import find, make, package_of, spec, twists
+from envgym.registry import find, make, own_options, package_of, spec
 from envgym.rollout import Rollout
 from envgym.run_backend import run_backend, swept
 from envgym.sandbox import SandboxBackend
@@ -69,9 +69,7 @@ class Plan:
     def check_options(self) -> None:
         """Raise ValueError for an option that environment, task set or agent does not have, or needs."""
         found = spec(self.env)
-        environment = {**found.defaults, **self.env_options}
-        environment.pop("isolate", None)  # which is `make`'s own
-        twists(environment.pop("wrap", ()))  # so is this
+        environment = own_options({**found.defaults, **self.env_options})
         for wrong in (
             wrong_option("--env-option", environment, found.make, given={"backend"}, skip=1),
             wrong_option("--task-option", self.task_options, found.tasks),

@@ -3,14 +3,16 @@
 from envgym.rewards.channels import Channel, Mixture, Score, Total
 from envgym.rewards.cost import mixed_with_cost, price_scores
 from envgym.rewards.judge import Asker, Criterion, Judgement, Preference, cycles, judge_pair, judge_rubric
+from envgym.rewards.plan import RewardPlan, reward_plan
+from envgym.rewards.rewarded import AgentAsker, Rewarded
 from envgym.rewards.scorers import ChannelGrader, Scorer
 from envgym.rewards.text import Tag, format_score, length_score, repetition, target_length
 from envgym.rewards.tool_calls import ToolMatch, match_calls
 from envgym.rewards.tracking import ProxyGold, ProxyReport
 
 __all__ = [
-    "Asker", "Channel", "ChannelGrader", "Criterion", "Judgement", "Mixture", "Preference", "ProxyGold",
-    "ProxyReport", "Score", "Scorer", "Tag", "ToolMatch", "Total", "cycles", "format_score", "judge_pair",
-    "judge_rubric", "length_score", "match_calls", "mixed_with_cost", "price_scores", "repetition",
-    "target_length",
+    "AgentAsker", "Asker", "Channel", "ChannelGrader", "Criterion", "Judgement", "Mixture", "Preference",
+    "ProxyGold", "ProxyReport", "RewardPlan", "Rewarded", "Score", "Scorer", "Tag", "ToolMatch", "Total",
+    "cycles", "format_score", "judge_pair", "judge_rubric", "length_score", "match_calls", "mixed_with_cost",
+    "price_scores", "repetition", "reward_plan", "target_length",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from envgym.env import Env
 from envgym.options import hint, wrong_option
-from envgym.registry import EnvSpec, find, spec
+from envgym.registry import EnvSpec, find, own_options, spec
 from envgym.task import Task, TaskSet, evenly
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.overlap import staleness_of
@@ -40,7 +40,8 @@ def resolve(config: TrainConfig, agents: Iterable[tuple[str, str]]) -> Resolved:
     that is needed and not given.
     """
     found = _named("env", config.env, lambda: spec(config.env))
-    _check_options("env_options", {**found.defaults, **config.env_options}, found.make, given={"backend"}, skip=1)
+    own = own_options({**found.defaults, **config.env_options})
+    _check_options("env_options", own, found.make, given={"backend"}, skip=1)
     tasks = _tasks(found, config)
     train = _split(config, tasks, "split", config.split)
     test = _split(config, tasks, "evaluate.split", config.evaluate.split)

@@ -16,7 +16,7 @@ from envgym.limits import Sampling
 from envgym.messages import Message, text_of
 from envgym.policy import Completion, Policy, Prompt, Session, VersionRun
 from envgym.tools import compact
-from envgym_agents.chat import LMAgents
+from envgym_agents.chat import LMAgents, tools_message
 from envgym_agents.learn.adapters import adapt, adapted, merged_weights
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.model import load_model, max_length, new_model, save_model, weights_digest
@@ -132,7 +132,7 @@ def new_student(config: TrainConfig, episodes: Sequence[Episode], env: Env) -> S
     """The student that a configuration begins with.
 
     With `ModelConfig.path`, that folder's. Else a fresh transformer whose tokenizer is trained on the episodes'
-    observations; raises ValueError without any.
+    observations and, where no compact actions are known, on what the expert said; raises ValueError without any.
     """
     if config.model.path is not None:
         return load_student(config, Path(config.model.path))
@@ -148,6 +148,9 @@ def new_student(config: TrainConfig, episodes: Sequence[Episode], env: Env) -> S
         for message in step.observation
     ]
     actions = known_actions(episodes, env, numbers=config.model.numbers)
+    if not actions:  # it will write free text: that of the expert's answers, and of the tools that it is shown
+        texts += [text_of(tools_message(env.tools))] if env.tools else []
+        texts += [spoken(turn.action.message) for episode in episodes for turn in episode.turns]
     tokenizer = train_tokenizer(texts, actions=actions, vocab_size=config.model.vocabulary)
     model = new_model(len(tokenizer), size=config.model.size, seed=config.seed, context=config.model.context)
     return Student(model.to(config.device), tokenizer, config)

@@ -179,8 +179,13 @@ class PythonEnv:
 
 
 def _world(task: Task) -> World:
+    """Where the cells run.
+
+    Far more output is kept than is shown: an answer longer than a 64th of the bound comes in a file, at the cost of
+    a second way into the sandbox and back (`envgym_sandboxes.inside.mailbox`), and most cells would be that.
+    """
     files = {"/work/data.csv": str(task.metadata["data"])} if task.metadata.get("data") else {}
-    return World(files=files, resources=Resources(output_bytes=8192, memory_bytes=1 << 30))
+    return World(files=files, resources=Resources(output_bytes=1 << 18, memory_bytes=1 << 30))
 
 
 def _read(action: Action, tools: tuple[ToolSpec, ...]) -> list[tuple[ToolCall | ParseError, ToolCall | None]]:
