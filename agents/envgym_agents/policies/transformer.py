@@ -19,9 +19,10 @@ from torch import Tensor
 from envgym.errors import AgentFailure
 from envgym.limits import Sampling
 from envgym.policy import Completion, Prompt, Session, VersionRun
-from envgym_agents.model import max_length
+from envgym_agents.model import max_length as model_length
 from envgym_agents.policies.draw import draw
 from envgym_agents.policies.engine import Part, engine_for
+from envgym_agents.policies.prompts import checked_length, checked_prompt
 from envgym_agents.policies.sessions import Pool, TransformerSession
 
 __all__ = ["TransformerPolicy"]
@@ -82,7 +83,7 @@ class TransformerPolicy:
     ) -> None:  # fmt: skip
         self.model = model
         self.version = 0
-        self.max_length = _bound(model, max_length)
+        self.max_length = checked_length(max_length, model_length(model))
         if max_cached_tokens < self.max_length:
             raise ValueError(
                 f"max_cached_tokens is {max_cached_tokens} but one context may hold {self.max_length}; raise the "
@@ -153,21 +154,7 @@ class TransformerPolicy:
     def _request(self, prompt: Prompt, sampling: Sampling, session: Session, *, own: bool) -> _Request:
         if not isinstance(session, TransformerSession) or session.pool is not self._pool:
             raise ValueError("this session belongs to another policy; ask this one for a session()")
-        if prompt.media:
-            raise ValueError("this policy reads text only; the prompt holds images")
-        context = list(prompt.ids)
-        if not context:
-            raise ValueError("the prompt is empty: a context needs at least one id")
-        if len(context) + sampling.max_tokens > self.max_length:
-            raise ValueError(
-                f"the prompt holds {len(context)} ids and max_tokens is {sampling.max_tokens}, together more than "
-                f"the context of {self.max_length}; shorten the conversation (LMAgent does) or lower max_tokens"
-            )
-        size = self.model.config.vocab_size
-        if min(context) < 0 or max(context) >= size:
-            raise ValueError(
-                f"the prompt holds ids outside the model's vocabulary of {size}; is it another tokenizer's?"
-            )
+        context = checked_prompt(prompt, sampling, self.max_length, self.model.config.vocab_size)
         session.take()
         rng = np.random.default_rng(sampling.seed) if sampling.seed is not None else self._rng.spawn(1)[0]
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
@@ -298,10 +285,3 @@ def _failure(error: Exception, what: str) -> AgentFailure:
     failure = AgentFailure(f"{what}: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
-
-
-def _bound(model: Any, asked: int | None) -> int:
-    own = max_length(model)
-    if asked is not None and not 1 < asked <= own:
-        raise ValueError(f"max_length is {asked}; this model takes between 2 and {own}")
-    return own if asked is None else asked
