@@ -14,6 +14,7 @@ The model's fault is data and never appears here. The programmer's fault is a pl
     |   +-- SandboxDied           the sandbox is gone (killed, out of memory)
     |   +-- SandboxUnavailable    this backend cannot run here; says what is missing and the fix
     |   +-- PoolFull              a pool had no room in time; says what is used by whom
+    |   +-- LearnerDied           a process of the learner is gone, and the others cannot go on without it
     |   +-- SnapshotGone          the snapshot was released, or was never here
     |   +-- StoreCorrupt          a stored record fails its checksum
     +-- DeadlineExceeded          a call outlived its deadline (boundary: that of the call)
@@ -39,6 +40,7 @@ __all__ = [
     "Failure",
     "GraderFailure",
     "InfrastructureFailure",
+    "LearnerDied",
     "Misconfigured",
     "Overloaded",
     "PoolFull",
@@ -113,6 +115,10 @@ class SandboxDied(InfrastructureFailure):
 
 class SandboxUnavailable(InfrastructureFailure):
     """This backend cannot run on this host; the message names what is missing and the fix."""
+
+
+class LearnerDied(InfrastructureFailure):
+    """A process that a learner is divided over is gone or broke, and its work cannot be finished without it."""
 
 
 class PoolFull(InfrastructureFailure):

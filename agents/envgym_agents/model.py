@@ -19,8 +19,8 @@ from envgym.options import hint
 from envgym_agents.tokenizer import load_tokenizer
 
 __all__ = [
-    "SIZES", "Shape", "check_device", "load_model", "max_length", "new_model", "parameters", "save_model",
-    "shape_of", "weights_digest",
+    "SIZES", "Shape", "check_device", "load_model", "load_weights", "max_length", "new_model", "parameters",
+    "save_model", "shape_of", "weights_digest",
 ]  # fmt: skip
 
 
@@ -96,6 +96,13 @@ def load_model(folder: str | Path, *, device: str = "cpu", dtype: str = "auto") 
     return model.to(device).eval(), tokenizer
 
 
+def load_weights(folder: str | Path, model: Any) -> dict[str, torch.Tensor]:
+    """The weights of a folder by their names in `model`, in its precision; the model is not changed."""
+    with _no_bars():
+        found = type(model).from_pretrained(str(folder), local_files_only=True, dtype=model.dtype)
+    return dict(found.named_parameters())
+
+
 def weights_digest(folder: str | Path) -> str:
     """Of a model folder's weights, configuration and tokenizer: what it says, wherever it lies.
 
@@ -117,10 +124,11 @@ def _digest(files: tuple[tuple[Path, int, int], ...]) -> str:
 def save_model(
     folder: str | Path, model: Any, tokenizer: Any, *, weights: Mapping[str, torch.Tensor] | None = None
 ) -> None:
-    """Write weights (safetensors), configuration and tokenizer to one folder. weights: in the place of its own."""
+    """Write weights (safetensors), configuration and any tokenizer to a folder. weights: in place of its own."""
     with _no_bars():
         model.save_pretrained(str(folder), safe_serialization=True, state_dict=weights)
-    tokenizer.save_pretrained(str(folder))
+    if tokenizer is not None:
+        tokenizer.save_pretrained(str(folder))
 
 
 def check_device(name: str) -> None:

@@ -1,21 +1,38 @@
 """State that survives kill -9: written beside, made durable, then renamed into place.
 
 Every random draw of the learner is a function of (seed, purpose, counter), so model, optimiser and counters are
-the whole state; there is no generator to save.
+the whole state; there is no generator to save. A checkpoint is a Hugging Face model folder with three files more:
+
+step-000010/
+  config.json model.safetensors ...   the model as others load it, adapters added to the weights they change
+  adapters.safetensors                the adapters by themselves, where there are any: training goes on from them
+  optimizer.pt                        the optimiser's state, and what else was learned
+  progress.json                       the stage's counters
+
+How many processes wrote it cannot be seen from it.
 """
 
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-__all__ = ["latest", "load_checkpoint", "save_checkpoint", "write_json"]
+from envgym_agents.learn.adapters import adapted, merged_weights
+from envgym_agents.learn.shard import divided_like, whole
+from envgym_agents.model import load_weights, save_model
 
-_NAME = re.compile(r"step-(\d{6})\.pt")
+__all__ = ["State", "latest", "load_checkpoint", "save_checkpoint", "write_json"]
+
+_KEPT = 2
+_NAME = re.compile(r"step-(\d{6})")
 
 
 def _replace(path: Path, write: Any) -> None:
@@ -38,24 +55,68 @@ def write_json(path: str | Path, value: Any) -> None:
     _replace(Path(path), lambda file: file.write(text.encode()))
 
 
+def _place(made: Path, path: Path) -> None:
+    """Move a whole folder to `path` once it is on disk; one that is there gives way at the last moment."""
+    for file in made.iterdir():
+        with open(file, "rb") as stream:
+            os.fsync(stream.fileno())
+    _synced(made)
+    if path.exists():
+        old = path.with_name(f".{path.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        path.rename(old)
+    made.rename(path)
+    _synced(path.parent)
+
+
+def _synced(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a checkpoint holds of a model and its optimiser, whole. adapters: {} where it has none."""
+
+    model: Any
+    weights: Mapping[str, Tensor]
+    adapters: Mapping[str, Tensor]
+    optimizer: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, model: Any, optimizer: torch.optim.Optimizer) -> "State":
+        """The present state; of a divided model all processes ask at the same time."""
+        trained = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
+        adapters = whole(trained) if adapted(model) else {}
+        weights = whole(merged_weights(model) if adapters else model.state_dict())
+        return cls(model, weights, adapters, whole(optimizer.state_dict()))
+
+
 def save_checkpoint(
-    folder: str | Path, step: int, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer,
-    progress: Mapping[str, Any], beside: Mapping[str, Any] | None = None, keep: int = 2,
+    folder: str | Path, step: int, state: State, *, progress: Mapping[str, Any],
+    beside: Mapping[str, Any] | None = None, tokenizer: Any = None,
 ) -> Path:  # fmt: skip
-    """Save the state after `step` updates of a stage; older ones than the last `keep` are removed.
+    """Save the state after `step` updates of a stage; older ones than the last two are removed.
 
     beside: what else was learned, as tensors, numbers, strings and containers of them.
     """
-    path = Path(folder) / f"step-{step:06d}.pt"
-    state = {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "progress": json.dumps(dict(progress)),
-        "beside": dict(beside or {}),
-    }
-    _replace(path, lambda file: torch.save(state, file))
-    for old in _numbered(folder)[:-keep]:
-        old.unlink(missing_ok=True)
+    path = Path(folder) / f"step-{step:06d}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(".step-*"):  # of a process that was killed here
+        shutil.rmtree(left, ignore_errors=True)
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    save_model(made, state.model, tokenizer, weights=state.weights)
+    if state.adapters:
+        adapters = {name: weight.contiguous() for name, weight in state.adapters.items()}
+        save_file(adapters, made / "adapters.safetensors")
+    torch.save({"optimizer": state.optimizer, "beside": dict(beside or {})}, made / "optimizer.pt")
+    (made / "progress.json").write_text(json.dumps(dict(progress)))
+    _place(made, path)
+    for old in [*_numbered(folder)[:-_KEPT], *path.parent.glob(".step-*")]:
+        shutil.rmtree(old)
     return path
 
 
@@ -68,28 +129,60 @@ def latest(folder: str | Path) -> Path | None:
 def _numbered(folder: str | Path) -> list[Path]:
     if not Path(folder).is_dir():
         return []
-    return sorted(path for path in Path(folder).iterdir() if _NAME.fullmatch(path.name))
+    return sorted(path for path in Path(folder).iterdir() if _NAME.fullmatch(path.name) and path.is_dir())
 
 
 def load_checkpoint(
     path: str | Path,
     *,
-    model: torch.nn.Module,
+    model: Any,
     optimizer: torch.optim.Optimizer | None = None,
     beside: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Bring model and optimiser to a saved state and return its progress. beside: takes what else was saved.
 
-    Raises ValueError, naming the file, when it is not a checkpoint of this model.
+    Of a divided model each process takes its part. Raises ValueError, naming the folder, when it is not a
+    checkpoint of this model.
     """
-    state = torch.load(path, map_location="cpu", weights_only=True)
+    path = Path(path)
     try:
-        model.load_state_dict(state["model"])
-        if optimizer is not None:
-            optimizer.load_state_dict(state["optimizer"])
-        if beside is not None:
-            beside(state["beside"])
-    except (KeyError, RuntimeError, ValueError) as error:
+        _load_weights(path, model)
+        if optimizer is not None or beside is not None:
+            state = torch.load(path / "optimizer.pt", map_location="cpu", weights_only=True)
+            if optimizer is not None:
+                optimizer.load_state_dict(_divided(state["optimizer"], optimizer))
+            if beside is not None:
+                beside(state["beside"])
+        progress: dict[str, Any] = json.loads((path / "progress.json").read_text())
+    except (KeyError, RuntimeError, ValueError, OSError) as error:
         raise ValueError(f"checkpoint {path} is of another model or version: {error}") from error
-    progress: dict[str, Any] = json.loads(state["progress"])
     return progress
+
+
+@torch.no_grad()
+def _load_weights(path: Path, model: Any) -> None:
+    weights = dict(model.named_parameters())
+    if adapted(model):
+        weights = {name: weight for name, weight in weights.items() if weight.requires_grad}
+        found: Mapping[str, Tensor] = load_file(path / "adapters.safetensors")
+    else:
+        found = load_weights(path, model)
+    for name, weight in weights.items():
+        if found[name].shape != weight.shape:
+            raise ValueError(f"{name} has the shape {tuple(found[name].shape)}, and {tuple(weight.shape)} here")
+        weight.copy_(divided_like(found[name], weight))
+
+
+def _divided(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """An optimiser's state, divided as the weights are that it is of."""
+    trained = [weight for group in optimizer.param_groups for weight in group["params"]]
+
+    def part(value: Any, weight: Tensor) -> Any:
+        return divided_like(value, weight) if isinstance(value, Tensor) and value.shape == weight.shape else value
+
+    return state | {
+        "state": {
+            number: {name: part(value, trained[number]) for name, value in one.items()}
+            for number, one in state["state"].items()
+        }
+    }

@@ -16,9 +16,11 @@ from rich.console import Console
 
 from envgym.options import hint
 from envgym_agents.learn.config import TrainConfig, load
+from envgym_agents.learn.crew import crew_size, launched
 from envgym_agents.learn.pool import report_runs
 from envgym_agents.learn.run import evaluate_folders, train
 from envgym_agents.learn.settings import settings_text
+from envgym_agents.learn.worker import follow
 
 __all__ = ["eval_command", "preset", "presets", "report_command", "train_command"]
 
@@ -86,7 +88,12 @@ def train_command(  # noqa: PLR0913  # one parameter per option
     --settings prints every setting with its default and bound, as docs/settings.md does.
     """
     console = None if as_json else Console(stderr=True)
-    report = train(_configuration(config, preset, overrides, seed), out, resume=resume, console=console)
+    chosen = _configuration(config, preset, overrides, seed)
+    if (started := launched()) is not None and started[0] > 0:
+        crew_size(chosen.learner.processes)
+        follow(chosen.device)
+        return
+    report = train(chosen, out, resume=resume, console=console)
     if as_json:
         json.dump(report, sys.stdout, indent=1)
         print()

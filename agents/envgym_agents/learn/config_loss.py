@@ -304,3 +304,5 @@ class LearnerMemory(Frozen):
     """keep only each layer's input, and compute the rest again on the way back"""
     share: Literal["auto", "never"] = "auto"
     """compute what rows have in common once, where the model allows it exactly"""
+    processes: int = Field(default=1, ge=1, le=1024)
+    """processes that weights, gradients and optimiser are divided over (FSDP2)"""

@@ -94,6 +94,7 @@ def _stored(path: Path) -> TrainConfig:
 DURATION = frozenset(
     [
         "threads",
+        "learner.processes",
         "snapshot_every",
         "reinforce.steps",
         "reinforce.minutes",

@@ -38,7 +38,7 @@ from envgym.episode import Episode, Group, Turn
 from envgym.jobs import Job, Memory, Stretch
 from envgym.policy import AgentFactory
 from envgym.registry import find
-from envgym_agents.learn.checkpoint import latest, load_checkpoint, save_checkpoint, write_json
+from envgym_agents.learn.checkpoint import latest, write_json
 from envgym_agents.learn.collect import (
     Collected,
     credited,
@@ -51,11 +51,11 @@ from envgym_agents.learn.collect import (
 from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.crowd import Crowd
 from envgym_agents.learn.diagnose import Diagnosed
+from envgym_agents.learn.learns import Learns
 from envgym_agents.learn.overlap_gap import sampler_gap
 from envgym_agents.learn.pack import Row
 from envgym_agents.learn.play import Arena, TaskOrder, seed_of
 from envgym_agents.learn.reinforce import OnStep, Progress, ended
-from envgym_agents.learn.update import Learner
 
 __all__ = ["Overlapped", "Updated", "staleness_of"]
 
@@ -99,7 +99,7 @@ class Overlapped:
     again.
     """
 
-    learner: Learner
+    learner: Learns
     policy: Updated
     make_agent: AgentFactory
     arena: Arena
@@ -310,8 +310,7 @@ class Overlapped:
         write_json(self.folder / f"life-{self._life:04d}.json", {"from": None if newest is None else newest.name})
         memory = self._memory
         if newest is not None:
-            model, optimizer = self.learner.scorer.model, self.learner.optimizer
-            stored = load_checkpoint(newest, model=model, optimizer=optimizer)
+            stored = self.learner.load(newest)
             progress = replace(Progress(**stored["progress"]), stop="")
             waiting, kept = ([memory[name] for name in stored[what]["episodes"]] for what in ("queue", "replay"))
             self.queue = OnPolicyQueue.restore(QueueState(stored["queue"]["facts"], tuple(waiting)))
@@ -323,7 +322,6 @@ class Overlapped:
         return progress
 
     def _save(self, progress: Progress) -> None:
-        model, optimizer = self.learner.scorer.model, self.learner.optimizer
         queue, replay = self.queue.state(), self.replay.state()
         stored = {
             "progress": asdict(progress),
@@ -331,7 +329,7 @@ class Overlapped:
             "replay": {"facts": replay.facts, "episodes": [one.id for one in replay.episodes]},
             "fresh": {str(number): count for number, count in self._fresh.items()},
         }
-        save_checkpoint(self.folder, progress.step, model=model, optimizer=optimizer, progress=stored)
+        self.learner.save(self.folder, progress.step, stored)
 
     # -- metrics -----------------------------------------------------------------------------------------------
 

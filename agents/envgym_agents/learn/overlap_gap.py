@@ -4,14 +4,14 @@ import numpy as np
 import torch
 
 from envgym.buffer import Taken
+from envgym_agents.learn.learns import Learns
 from envgym_agents.learn.pack import batches, rows_of
-from envgym_agents.learn.update import Learner
 
 __all__ = ["sampler_gap"]
 
 
 @torch.no_grad()
-def sampler_gap(learner: Learner, taken: Taken) -> dict[str, float]:
+def sampler_gap(learner: Learns, taken: Taken) -> dict[str, float]:
     """The largest difference, in nats, between a log-probability as sampled and as the learner computes it.
 
     Of one episode that the learner's present weights have sampled; {} where the batch has none: of older weights'

@@ -19,7 +19,7 @@ import numpy as np
 from envgym.credit import Running, Scheme, means_of
 from envgym.policy import AgentFactory
 from envgym.registry import find
-from envgym_agents.learn.checkpoint import latest, load_checkpoint, save_checkpoint
+from envgym_agents.learn.checkpoint import latest
 from envgym_agents.learn.collect import (
     Collected,
     collect,
@@ -32,10 +32,10 @@ from envgym_agents.learn.collect import (
 )
 from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.diagnose import Diagnosed
+from envgym_agents.learn.learns import Learns
 from envgym_agents.learn.members import Players
 from envgym_agents.learn.pack import Row
 from envgym_agents.learn.play import Arena, TaskOrder
-from envgym_agents.learn.update import Learner
 from envgym_agents.learn.values.fresh import Resampler, is_fresh
 from envgym_agents.learn.values.several import Several
 from envgym_agents.learn.values.valuation import Valuation
@@ -92,7 +92,7 @@ class Loop:
     scheme compares with a greedy member of each group. resampler: samples turns anew where the critic asks for it.
     """
 
-    learner: Learner
+    learner: Learns
     policy: Versioned
     make_agent: AgentFactory
     arena: Arena
@@ -185,21 +185,11 @@ class Loop:
         newest = latest(self.folder)
         progress = Progress()
         if newest is not None:
-            beside = None if self.valuation is None else self.valuation.load
-            stored = load_checkpoint(
-                newest, model=self.learner.scorer.model, optimizer=self.learner.optimizer, beside=beside
-            )
+            stored = self.learner.load(newest, beside=None if self.valuation is None else self.valuation.load)
             progress = replace(Progress(**stored), stop="")
         self.order.cursor, self.policy.version = progress.cursor, progress.step
         return progress
 
     def _save(self, progress: Progress) -> None:
-        model, optimizer = self.learner.scorer.model, self.learner.optimizer
-        save_checkpoint(
-            self.folder,
-            progress.step,
-            model=model,
-            optimizer=optimizer,
-            progress=asdict(progress),
-            beside=None if self.valuation is None else self.valuation.state(),
-        )
+        beside = None if self.valuation is None else self.valuation.state()
+        self.learner.save(self.folder, progress.step, asdict(progress), beside=beside)

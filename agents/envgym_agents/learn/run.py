@@ -6,7 +6,7 @@ on from their own checkpoints. So a run that was killed at any point is resumed 
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,9 +29,11 @@ from envgym.store import StoreWriter
 from envgym.task import Task
 from envgym_agents.learn.collect import Collected
 from envgym_agents.learn.config import TrainConfig
+from envgym_agents.learn.crew import Crew, crew_size
 from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
 from envgym_agents.learn.folder import TRAJECTORIES, RunFolder
 from envgym_agents.learn.identity import claim, compared
+from envgym_agents.learn.learns import Learns
 from envgym_agents.learn.overlap import Overlapped, staleness_of
 from envgym_agents.learn.pack import Row, rows_of
 from envgym_agents.learn.play import Arena, TaskOrder, seed_of
@@ -39,12 +41,14 @@ from envgym_agents.learn.reinforce import Loop, Progress
 from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, Metrics, write_comparison, write_report
 from envgym_agents.learn.resolve import Resolved, check_student, resolve, try_agents
 from envgym_agents.learn.score import Scorer
+from envgym_agents.learn.sharded import ShardedLearner
 from envgym_agents.learn.student import Student, load_student, new_student
 from envgym_agents.learn.update import Learner, adamw
 from envgym_agents.learn.values.fresh import Resampler
 from envgym_agents.learn.values.several import valued
 from envgym_agents.learn.warm_start import Imitation, imitate, split_tasks
 from envgym_agents.learn.watch import Stops, writers
+from envgym_agents.learn.worker import Begin
 from envgym_agents.model import load_model, parameters
 
 __all__ = ["Run", "evaluate_folders", "opened", "train"]
@@ -60,6 +64,7 @@ class Run:
     arena: Arena
     console: Console | None
     example: Env
+    crew: Crew | None = None
 
     def bar(self, label: str, total: int, *, budget_minutes: float | None = None) -> Bar:
         """A progress bar of this run."""
@@ -119,7 +124,7 @@ class Run:
                 bar.update(state.update, f"loss {loss:.3f}{last}")
 
             state = imitate(
-                self.learner(student.model, lr=config.lr, weight_decay=config.weight_decay),
+                self.learner(student, student.model, lr=config.lr, weight_decay=config.weight_decay),
                 [row for row in rows if row.key in learn],
                 [row for row in rows if row.key in held],
                 config,
@@ -143,19 +148,38 @@ class Run:
         """What RL goes on imitating, where its loss has that stream."""
         return await self.traced(student, await self.expert())
 
-    def learner(self, model: Any, *, lr: float, weight_decay: float) -> Learner:
-        """A learner of the model, with a fresh optimiser."""
+    def learner(
+        self, student: Student, model: Any, *, lr: float, weight_decay: float, reference: bool = False,
+        demonstrations: Sequence[Row] = (),
+    ) -> Learns:  # fmt: skip
+        """A learner of the model, the student's own or a copy of it, with a fresh optimiser.
+
+        reference: with a frozen model of what RL begins with. Of several processes, each makes its part of the
+        folder that the student was loaded from.
+        """
+        config, memory = self.config, self.config.learner
+        scorer = Scorer(
+            model,
+            temperature=config.model.temperature,
+            chunk=memory.chunk,
+            checkpointed=memory.checkpoint and self.crew is None,
+            share=memory.share == "auto",
+        )
+        if self.crew is not None:
+            begin = Begin(config, self.begun_from.absolute(), lr, weight_decay, reference, demonstrations)
+            return ShardedLearner(scorer, self.crew, begin, max_tokens=config.max_tokens, device=config.device)
+        frozen = None
+        if reference:
+            other, _ = load_model(self.begun_from, device=config.device, dtype="float32")
+            frozen = Scorer(other, temperature=config.model.temperature)
         return Learner(
-            Scorer(
-                model,
-                temperature=self.config.model.temperature,
-                chunk=self.config.learner.chunk,
-                checkpointed=self.config.learner.checkpoint,
-                share=self.config.learner.share == "auto",
-            ),
+            scorer,
             adamw(model, lr=lr, weight_decay=weight_decay),
-            max_tokens=self.config.max_tokens,
-            device=self.config.device,
+            max_tokens=config.max_tokens,
+            device=config.device,
+            reference=frozen,
+            demonstrations=demonstrations,
+            tokenizer=student.tokenizer,
         )
 
     async def evaluate(
@@ -196,12 +220,14 @@ class Run:
         config = self.config.reinforce
         # who plays while it learns samples from weights of its own
         model = deepcopy(student.model) if staleness_of(config) else student.model
-        learner = self.learner(model, lr=config.lr, weight_decay=config.weight_decay)
-        if config.loss.wants_reference:
-            frozen, _ = load_model(self.begun_from, device=self.config.device, dtype="float32")
-            learner.reference = Scorer(frozen, temperature=self.config.model.temperature)
-        if config.loss.streams.demonstrations:
-            learner.demonstrations = await self.demonstrations(student)
+        learner = self.learner(
+            student,
+            model,
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            reference=config.loss.wants_reference,
+            demonstrations=await self.demonstrations(student) if config.loss.streams.demonstrations else (),
+        )
         valuation = valued(
             config.critic,
             student.model,
@@ -339,9 +365,12 @@ def train(
     agents = [("expert", config.expert), *(("evaluate.baselines", name) for name in config.evaluate.baselines)]
     check_student(config)
 
+    size = crew_size(config.learner.processes)
+
     async def work() -> dict[str, Any]:
         async with opened(config, out, resume, console, agents) as run:
-            return await run.all()
+            with Crew(size, device=config.device, threads=config.threads) if size > 1 else nullcontext() as crew:
+                return await replace(run, crew=crew).all()
 
     return asyncio.run(work())
 

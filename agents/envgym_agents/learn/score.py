@@ -68,6 +68,11 @@ class Scorer:
             beside = other.states(batch)
         return self.choose(batch, self.states(batch), other=(other, beside), asked=asked)
 
+    @contextmanager
+    def apart(self) -> Iterator[Any]:
+        """The model, its weights as the optimiser has them."""
+        yield self.model
+
     def states(self, batch: Batch) -> Tensor:
         """At every position [B*L, ...]: the last hidden state, or the logits where the head must not be cut off."""
         model = self.model if self._after is None else self.model.base_model

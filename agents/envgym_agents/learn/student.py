@@ -24,7 +24,7 @@ from envgym_agents.policies.transformer import TransformerPolicy
 from envgym_agents.template import FolderTemplate, OwnTemplate, spoken, template_for
 from envgym_agents.tokenizer import train_tokenizer
 
-__all__ = ["Student", "known_actions", "load_student", "new_student"]
+__all__ = ["Student", "begin_model", "known_actions", "load_student", "new_student"]
 
 
 @dataclass(slots=True)
@@ -161,10 +161,16 @@ def load_student(config: TrainConfig, path: Path) -> Student:
 
     With ``model.lora_rank``, it has fresh adapters, which change nothing until they are trained.
     """
+    model, tokenizer = begin_model(config, path)
+    return Student(model, tokenizer, config, weights_digest(path))
+
+
+def begin_model(config: TrainConfig, path: Path) -> tuple[Any, Any]:
+    """The model of a folder as training begins with it, and its tokenizer: see `load_student`."""
     model, tokenizer = load_model(path, device=config.device, dtype="float32")
     if config.model.lora_rank:
         model = adapt(model, rank=config.model.lora_rank, alpha=config.model.lora_alpha, seed=config.seed)
-    return Student(model, tokenizer, config, weights_digest(path))
+    return model, tokenizer
 
 
 class _Nothing:

@@ -6,21 +6,27 @@ tokens) sees all their values first and sends its gradient back through the same
 minibatch: their credits sum to zero there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from envgym_agents.learn.checkpoint import State, load_checkpoint, save_checkpoint
 from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.head import Asked, Scored
 from envgym_agents.learn.losses.correction import diagnose
+from envgym_agents.learn.losses.imitation import negative_likelihood
 from envgym_agents.learn.losses.objective import Objective, Tokens
 from envgym_agents.learn.minibatch import DEMONSTRATION, Ready, gathered, observed, priced, scaled
-from envgym_agents.learn.pack import Batch, Row, placed
+from envgym_agents.learn.pack import Batch, Row, batches, placed
+from envgym_agents.learn.ranks import Ranks
 from envgym_agents.learn.score import Scorer
+from envgym_agents.learn.shard import Divided, whole
 
 __all__ = ["Learner", "adamw"]
 
@@ -42,15 +48,19 @@ class Learner:
     """A model in training: how it is scored, its optimiser, and the bounds of one forward pass.
 
     reference: the model that `Loss.kl` holds the policy near, or None. demonstrations: rows of the expert's
-    episodes, for the stream of that name.
+    episodes, for the stream of that name. ranks: which of the processes that share the work this one is; with more
+    than one, each calls the same methods with the same values, and the scorers are `Divided`. tokenizer: is laid
+    beside the weights in checkpoints.
     """
 
-    scorer: Scorer
+    scorer: Any  # Scorer, or Divided among `ranks`
     optimizer: torch.optim.Optimizer
     max_tokens: int = 8192
     device: str = "cpu"
-    reference: Scorer | None = None
+    reference: Scorer | Divided | None = None
     demonstrations: Sequence[Row] = field(default_factory=tuple)
+    ranks: Ranks = field(default_factory=Ranks)
+    tokenizer: Any = None
 
     def update(
         self, groups: Sequence[Sequence[Row]], config: Reinforce, rng: np.random.Generator, *, lr: float
@@ -88,6 +98,65 @@ class Learner:
             **means, **prepared, **{name: found[0][name] for name in sorted(first)}, "updates": float(len(found)),
         }  # fmt: skip
 
+    def imitate(self, rows: Sequence[Row], *, lr: float) -> float:
+        """Descend once the negative log-likelihood of the rows' tokens, by their weights; returns it.
+
+        Of the tokens whose credit is 1, which are what was chosen; those of credit 0 are learned, not told of.
+        """
+        for part in self.optimizer.param_groups:
+            part["lr"] = lr
+        self.optimizer.zero_grad(set_to_none=True)
+        said = torch.zeros((), dtype=torch.float64)
+        for batch, counts in self.ranks.own(self._apart(rows)):
+            losses = batch.weights * negative_likelihood(self.scorer.score(batch).logprobs) / len(rows)
+            (losses.sum() * counts).backward()  # type: ignore[no-untyped-call]
+            said += counts * float((losses.detach() * batch.credit).sum())
+        self._descend(1.0)
+        return float(self.ranks.total(said))
+
+    @torch.no_grad()
+    def validate(self, rows: Sequence[Row]) -> tuple[float, float]:
+        """Mean over episodes of the negative log-likelihood of their tokens, and of hitting them greedily."""
+        found = torch.zeros(2, dtype=torch.float64)
+        for batch, counts in self.ranks.own(self._apart(rows)):
+            scored = self.scorer.score(batch)
+            for place, value in enumerate((-scored.logprobs, scored.best)):
+                found[place] += counts * float((batch.weights * value).sum())
+        loss, hits = (self.ranks.total(found) / sum(float(row.weights.sum()) for row in rows)).tolist()
+        return loss, hits
+
+    def save(
+        self, folder: Path, step: int, progress: Mapping[str, Any], *, beside: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a checkpoint of the model, the optimiser and what else is given; see `checkpoint`."""
+        with self._at_rest() as model:
+            state = State.of(model, self.optimizer)
+        if self.ranks.rank == 0:
+            save_checkpoint(folder, step, state, progress=progress, beside=beside, tokenizer=self.tokenizer)
+
+    def load(
+        self, path: Path, *, state: bool = True, beside: Callable[[dict[str, Any]], None] | None = None
+    ) -> dict[str, Any]:
+        """Go back to a checkpoint and return its progress. state: the optimiser's too, not the weights alone."""
+        with self._at_rest() as model:
+            return load_checkpoint(path, model=model, optimizer=self.optimizer if state else None, beside=beside)
+
+    def _at_rest(self) -> AbstractContextManager[Any]:
+        return self.scorer.apart()  # type: ignore[no-any-return]
+
+    def _apart(self, rows: Sequence[Row]) -> list[Batch]:
+        """The rows side by side, in about as many batches as there are processes, or more."""
+        most = self.ranks.bound([len(row.ids) for row in rows], self.max_tokens)
+        return list(batches(rows, max_tokens=most, share_prefixes=False, device=self.device))
+
+    def _descend(self, longest: float) -> float:
+        """One step of the optimiser, if its gradient is finite; returns how long that was before it was cut."""
+        weights = [weight for part in self.optimizer.param_groups for weight in part["params"]]
+        norm = float(whole(torch.nn.utils.clip_grad_norm_(weights, longest)))
+        if np.isfinite(norm):
+            self.optimizer.step()
+        return norm
+
     def _check(self, config: Reinforce) -> None:
         if config.loss.wants_reference and self.reference is None:
             raise ValueError(
@@ -122,12 +191,14 @@ class Learner:
         return found, metrics | scales
 
     @torch.no_grad()
-    def _said(self, rows: Sequence[Ready], scorer: Scorer, name: str, asked: Asked | None) -> list[Ready]:
+    def _said(self, rows: Sequence[Ready], scorer: Any, name: str, asked: Asked | None) -> list[Ready]:
         """The rows with what a model says of their tokens now."""
         values = torch.zeros(sum(len(ready.row.at) for ready in rows))
-        for batch, number in self._parts([ready.row for ready in rows]):
+        for (batch, number), counts in self.ranks.own(self._parts([ready.row for ready in rows])):
             scored = scorer.score(batch, other=self.reference if asked else None, asked=asked)
-            values[number] = scored.logprobs.float().cpu()
+            if counts:
+                values[number] = scored.logprobs.float().cpu()
+        values = self.ranks.total(values)
         pieces = torch.split(values, [len(ready.row.at) for ready in rows])
         fields: list[dict[str, Any]] = [{name: piece.numpy()} for piece in pieces]
         return [replace(ready, **one) for ready, one in zip(rows, fields, strict=True)]
@@ -146,10 +217,18 @@ class Learner:
         return Asked(divergence=loss.divergence.kind if exact else None, top_p=loss.mask.top_p)
 
     def _parts(self, rows: Sequence[Row]) -> _Parts:
-        return placed(
-            rows, max_tokens=self.max_tokens, share_prefixes=self.scorer.shares_prefixes, device=self.device,
-            blocks=self.scorer.blocks,
-        )  # fmt: skip
+        def cut(most: int) -> _Parts:
+            return placed(
+                rows, max_tokens=most, share_prefixes=self.scorer.shares_prefixes, device=self.device,
+                blocks=self.scorer.blocks,
+            )  # fmt: skip
+
+        parts = cut(self.max_tokens)
+        if len(parts) >= self.ranks.size:
+            return parts
+        return cut(
+            max(max(len(row.ids) for row in rows), sum(batch.tokens for batch, _ in parts) // self.ranks.size)
+        )
 
     def _minibatch(self, rows: Sequence[Ready], config: Reinforce, total: float) -> dict[str, float]:
         objective, tokens = Objective(config), gathered(rows, config, total, self.device)
@@ -159,10 +238,7 @@ class Learner:
             sums, now = self._summed(parts, tokens, objective)
         else:
             sums, now = self._coupled(parts, tokens, objective)
-        weights = [weight for part in self.optimizer.param_groups for weight in part["params"]]
-        norm = float(torch.nn.utils.clip_grad_norm_(weights, config.max_grad_norm))
-        if np.isfinite(norm):
-            self.optimizer.step()
+        norm = self._descend(config.max_grad_norm)
         own = tokens.policy
         gap = float((now[own] - tokens.sampled[own]).abs().max())
         found = diagnose(now[own], tokens.sampled[own], weights=tokens.weights[own], episode=tokens.episode[own])
@@ -175,21 +251,21 @@ class Learner:
     def _scored(self, batch: Batch, objective: Objective) -> Scored:
         asked = self._asked(objective.config)  # type: ignore[arg-type]
         if asked == Asked():
-            return self.scorer.score(batch)
-        return self.scorer.score(batch, other=self.reference, asked=asked)
+            return self.scorer.score(batch)  # type: ignore[no-any-return]
+        return self.scorer.score(batch, other=self.reference, asked=asked)  # type: ignore[no-any-return]
 
     def _summed(self, parts: _Parts, tokens: Tokens, objective: Objective) -> tuple[dict[str, Tensor], Tensor]:
         """Backward through each part by itself; sums of metrics, and log-probabilities [K] before the update."""
         sums: dict[str, Tensor] = {}
         now = torch.zeros_like(tokens.logprobs)
-        for batch, number in parts:
+        for (batch, number), counts in self.ranks.own(parts):
             scored, number = self._scored(batch, objective), number.to(self.device)
             loss, metrics = objective(_with(tokens.only(number), scored))
-            loss.backward()  # type: ignore[no-untyped-call]
-            now[number] = scored.logprobs.detach().to(now)
+            (loss * counts).backward()  # type: ignore[no-untyped-call]
+            now[number] += counts * scored.logprobs.detach().to(now)
             for name, value in metrics.items():
-                sums[name] = sums.get(name, torch.zeros(())) + value.cpu()
-        return sums, now
+                sums[name] = sums.get(name, torch.zeros(())) + counts * value.cpu()
+        return {name: self.ranks.total(value) for name, value in sums.items()}, self.ranks.total(now)
 
     def _coupled(self, parts: _Parts, tokens: Tokens, objective: Objective) -> tuple[dict[str, Tensor], Tensor]:
         """All values first, without gradient; the loss of them; then its gradient at each value through each part.
@@ -200,23 +276,24 @@ class Learner:
         """
         size = len(tokens.logprobs)
         values = [torch.zeros(size, device=self.device) for _ in range(3)]
-        inside = torch.ones(size, dtype=torch.bool, device=self.device)
+        outside = torch.zeros(size, device=self.device)
         with torch.no_grad():
-            for batch, number in parts:
+            for (batch, number), counts in self.ranks.own(parts):
                 scored, number = self._scored(batch, objective), number.to(self.device)
-                for value, part in zip(values, (scored.logprobs, scored.entropy, scored.divergence), strict=True):
-                    value[number] = part.to(value)
-                inside[number] = scored.inside
-        leaves = [value.requires_grad_() for value in values]
+                found = (scored.logprobs, scored.entropy, scored.divergence, ~scored.inside)
+                for value, part in zip((*values, outside), found, strict=True):
+                    value[number] += counts * part.to(value)
+        leaves = [self.ranks.total(value).requires_grad_() for value in values]
+        inside = self.ranks.total(outside) == 0
         seen = replace(tokens, logprobs=leaves[0], entropy=leaves[1], divergence=leaves[2], inside=inside)
         loss, metrics = objective(seen)
         loss.backward()  # type: ignore[no-untyped-call]
-        for batch, number in parts:
+        for (batch, number), counts in self.ranks.own(parts):
             scored, number = self._scored(batch, objective), number.to(self.device)
             through = torch.zeros((), device=self.device)
             for leaf, part in zip(leaves, (scored.logprobs, scored.entropy, scored.divergence), strict=True):
                 if leaf.grad is not None and part.requires_grad:
-                    through = through + (leaf.grad[number].to(part) * part).sum()
+                    through = through + (counts * leaf.grad[number].to(part) * part).sum()
             if through.requires_grad:
                 through.backward()  # type: ignore[no-untyped-call]
         return {name: value.cpu() for name, value in metrics.items()}, leaves[0].detach()

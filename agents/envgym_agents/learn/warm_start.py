@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from envgym_agents.learn.checkpoint import latest, load_checkpoint, save_checkpoint
+from envgym_agents.learn.checkpoint import latest
 from envgym_agents.learn.config import WarmStart
-from envgym_agents.learn.losses.imitation import negative_likelihood
-from envgym_agents.learn.pack import Row, batches
-from envgym_agents.learn.update import Learner
+from envgym_agents.learn.learns import Learns
+from envgym_agents.learn.pack import Row
 
-__all__ = ["Imitation", "Point", "imitate", "split_tasks", "validate", "with_observations"]
+__all__ = ["Imitation", "Point", "imitate", "split_tasks", "with_observations"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +114,6 @@ def with_observations(row: Row, lm_weight: float) -> Row:
     )
 
 
-@torch.no_grad()
-def validate(learner: Learner, rows: Sequence[Row]) -> tuple[float, float]:
-    """Mean over episodes of the negative log-likelihood of the expert's tokens, and of hitting them greedily."""
-    total = sum(float(row.weights.sum()) for row in rows)
-    loss = hits = 0.0
-    for batch in batches(rows, max_tokens=learner.max_tokens, share_prefixes=False, device=learner.device):
-        scored = learner.scorer.score(batch)
-        loss -= float((batch.weights * scored.logprobs).sum())
-        hits += float((batch.weights * scored.best).sum())
-    return loss / total, hits / total
-
-
 def _chosen(count: int, rows: int, update: int, seed: int) -> list[int]:
     """Which rows an update sees: consecutive pieces of one random permutation per pass over the data."""
     first, last = update * rows, (update + 1) * rows
@@ -137,21 +123,8 @@ def _chosen(count: int, rows: int, update: int, seed: int) -> list[int]:
     return [int(index) for index in orders[start : start + rows]]
 
 
-def _one_update(learner: Learner, rows: Sequence[Row]) -> float:
-    """Descend once; returns the loss on the expert's tokens."""
-    learner.optimizer.zero_grad(set_to_none=True)
-    actions = 0.0
-    for batch in batches(rows, max_tokens=learner.max_tokens, share_prefixes=False, device=learner.device):
-        losses = batch.weights * negative_likelihood(learner.scorer.score(batch).logprobs) / len(rows)
-        losses.sum().backward()  # type: ignore[no-untyped-call]
-        actions += float((losses.detach() * batch.credit).sum())
-    torch.nn.utils.clip_grad_norm_(learner.scorer.model.parameters(), 1.0)
-    learner.optimizer.step()
-    return actions
-
-
 def imitate(
-    learner: Learner,
+    learner: Learns,
     train: Sequence[Row],
     held: Sequence[Row],
     config: WarmStart,
@@ -165,34 +138,31 @@ def imitate(
     train, held: rows of the expert's episodes, of different tasks. `folder` receives checkpoints, and a run that
     finds some there goes on from them. Returns the curve and why it ended.
     """
-    model, state = learner.scorer.model, Imitation()
+    state = Imitation()
     if (newest := latest(folder)) is not None:
-        state = Imitation.of(load_checkpoint(newest, model=model, optimizer=learner.optimizer))
+        state = Imitation.of(learner.load(newest))
     rows = [with_observations(row, config.lm_weight) for row in train]
     losses: list[float] = []
     started = time.perf_counter() - (state.curve[-1].seconds if state.curve else 0.0)
     while not state.stop and config.max_updates:
-        for group in learner.optimizer.param_groups:
-            group["lr"] = state.lr(config)
         chosen = _chosen(len(rows), config.rows, state.update, seed)
-        losses.append(_one_update(learner, [rows[index] for index in chosen]))
+        losses.append(learner.imitate([rows[index] for index in chosen], lr=state.lr(config)))
         state.update += 1
         on_update(state, losses[-1])
         if state.update % config.evaluate_every == 0 or state.update >= config.max_updates:
-            loss, accuracy = validate(learner, held)
+            loss, accuracy = learner.validate(held)
             improved = loss < state.best
             seconds = time.perf_counter() - started
             state.see(Point(state.update, float(np.mean(losses)), loss, accuracy, seconds), config)
             _save(learner, folder, state, improved)
             losses = []
     if (best := latest(folder / "best")) is not None:
-        load_checkpoint(best, model=model)
+        learner.load(best, state=False)
     return state
 
 
-def _save(learner: Learner, folder: Path, state: Imitation, improved: bool) -> None:
+def _save(learner: Learns, folder: Path, state: Imitation, improved: bool) -> None:
     """The best weights first: were we killed in between, the same evaluation would write them again."""
-    model, optimizer = learner.scorer.model, learner.optimizer
     if improved:
-        save_checkpoint(folder / "best", 0, model=model, optimizer=optimizer, progress={"loss": state.best})
-    save_checkpoint(folder, state.update, model=model, optimizer=optimizer, progress=asdict(state))
+        learner.save(folder / "best", state.update, {"loss": state.best})
+    learner.save(folder, state.update, asdict(state))

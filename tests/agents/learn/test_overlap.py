@@ -118,6 +118,12 @@ class Counter:
         self.threads.add(threading.get_ident())
         return {"loss": 0.0}
 
+    def save(self, folder, step, progress, *, beside=None):
+        Learner(self.scorer, self.optimizer).save(folder, step, progress, beside=beside)
+
+    def load(self, path, *, state=True, beside=None):
+        return Learner(self.scorer, self.optimizer).load(path, state=state, beside=beside)
+
 
 @pytest.fixture
 def uneven():

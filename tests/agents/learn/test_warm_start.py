@@ -13,7 +13,6 @@ from envgym_agents.learn.warm_start import (  # noqa: E402
     Point,
     imitate,
     split_tasks,
-    validate,
     with_observations,
 )  # fmt: skip
 
@@ -98,9 +97,9 @@ def test_imitation_learns_and_leaves_the_best_weights(learner, turn, episode, tm
     rows = copying(turn, episode, 240)
     config = WarmStart(min_updates=60, max_updates=160, evaluate_every=20, rows=24, lr=5e-3, warmup=5, patience=2)
     pupil = learner()
-    before = validate(pupil, rows[200:])
+    before = pupil.validate(rows[200:])
     state = imitate(pupil, rows[:200], rows[200:], config, seed=0, folder=tmp_path)
-    after = validate(pupil, rows[200:])
+    after = pupil.validate(rows[200:])
     assert after[0] == pytest.approx(min(point.loss for point in state.curve), abs=1e-6)
     assert before[1] < 0.4
     assert after[1] > 0.9

@@ -1,0 +1,58 @@
+"""What the stages of a run need of a learner, wherever its model lies."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from envgym_agents.learn.config import Reinforce
+from envgym_agents.learn.pack import Row
+from envgym_agents.learn.score import Scorer
+
+__all__ = ["Learns"]
+
+
+class Learns(Protocol):
+    """A learner of this process, or one that is divided over others."""
+
+    @property
+    def scorer(self) -> Scorer:
+        """Of a whole model here, with the weights as they are after the last update."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """Most positions of a pass."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """Where the model of `scorer` lies."""
+        ...
+
+    def update(
+        self, groups: Sequence[Sequence[Row]], config: Reinforce, rng: np.random.Generator, *, lr: float
+    ) -> dict[str, float]:
+        """Learn from groups of episodes by their credit; returns metrics."""
+        ...
+
+    def imitate(self, rows: Sequence[Row], *, lr: float) -> float:
+        """Learn to say what was said; returns the loss before."""
+        ...
+
+    def validate(self, rows: Sequence[Row]) -> tuple[float, float]:
+        """The loss of what was said, and how much of it is the likeliest."""
+        ...
+
+    def save(
+        self, folder: Path, step: int, progress: Mapping[str, Any], *, beside: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a checkpoint."""
+        ...
+
+    def load(
+        self, path: Path, *, state: bool = True, beside: Callable[[dict[str, Any]], None] | None = None
+    ) -> dict[str, Any]:
+        """Go back to one; returns its progress."""
+        ...

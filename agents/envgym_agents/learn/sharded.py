@@ -1,0 +1,76 @@
+"""A learner whose weights, gradients and optimiser are divided over other processes, to be used like a `Learner`.
+
+This process has a whole copy of the weights, which the policy samples from or is given; no gradient, no optimiser.
+After each update it is brought up to date. Checkpoints are written by the processes, and are those of a `Learner`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from envgym_agents.learn.config import Reinforce
+from envgym_agents.learn.crew import Crew
+from envgym_agents.learn.pack import Row
+from envgym_agents.learn.score import Scorer
+from envgym_agents.learn.worker import Begin
+
+__all__ = ["ShardedLearner"]
+
+
+@dataclass(slots=True)
+class ShardedLearner:
+    """See `envgym_agents.learn.update.Learns`. scorer: of this process's copy of the model that `begin` names."""
+
+    scorer: Scorer
+    crew: Crew
+    begin: Begin
+    max_tokens: int = 8192
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        self.crew.ask("begin", self.begin)
+
+    def update(
+        self, groups: Sequence[Sequence[Row]], config: Reinforce, rng: np.random.Generator, *, lr: float
+    ) -> dict[str, float]:
+        """As `Learner.update`."""
+        metrics: dict[str, float] = self.crew.ask("update", groups, config, rng, lr=lr)
+        self._fetch()
+        return metrics
+
+    def imitate(self, rows: Sequence[Row], *, lr: float) -> float:
+        """As `Learner.imitate`; the copy here is brought up to date by `load`, which ends every imitation."""
+        loss: float = self.crew.ask("imitate", rows, lr=lr)
+        return loss
+
+    def validate(self, rows: Sequence[Row]) -> tuple[float, float]:
+        """As `Learner.validate`."""
+        loss, accuracy = self.crew.ask("validate", rows)
+        return loss, accuracy
+
+    def save(
+        self, folder: Path, step: int, progress: Mapping[str, Any], *, beside: Mapping[str, Any] | None = None
+    ) -> None:
+        """As `Learner.save`; rank 0 writes, so its host must have the run folder."""
+        self.crew.ask("save", folder, step, progress, beside=beside)
+
+    def load(
+        self, path: Path, *, state: bool = True, beside: Callable[[dict[str, Any]], None] | None = None
+    ) -> dict[str, Any]:
+        """As `Learner.load`; every process reads the folder, so their hosts must share it."""
+        progress: dict[str, Any] = self.crew.ask("load", path, state=state)
+        if beside is not None:
+            beside(torch.load(Path(path) / "optimizer.pt", map_location="cpu", weights_only=True)["beside"])
+        self._fetch()
+        return progress
+
+    @torch.no_grad()
+    def _fetch(self) -> None:
+        """Bring the copy here up to date."""
+        weights = self.crew.ask("weights")
+        for name, weight in self.scorer.model.named_parameters():
+            weight.copy_(weights[name])

@@ -1,0 +1,186 @@
+"""A learner divided over processes: what it computes, what it leaves, and how it ends when one of them does."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from envgym_agents.learn.checkpoint import latest  # noqa: E402
+from envgym_agents.learn.config import Reinforce, load  # noqa: E402
+from envgym_agents.learn.crew import Crew, crew_size  # noqa: E402
+from envgym_agents.learn.learns import Learns  # noqa: E402
+from envgym_agents.learn.pack import rows_of  # noqa: E402
+from envgym_agents.learn.ranks import Ranks  # noqa: E402
+from envgym_agents.learn.score import Scorer  # noqa: E402
+from envgym_agents.learn.sharded import ShardedLearner  # noqa: E402
+from envgym_agents.learn.student import begin_model  # noqa: E402
+from envgym_agents.learn.update import Learner, adamw  # noqa: E402
+from envgym_agents.learn.warm_start import with_observations  # noqa: E402
+from envgym_agents.learn.worker import Begin  # noqa: E402
+from envgym_agents.model import load_model, save_model  # noqa: E402
+from envgym_agents.tokenizer import train_tokenizer  # noqa: E402
+
+from envgym.errors import LearnerDied  # noqa: E402
+
+LR = 1e-3
+
+
+def test_every_part_counts_once_and_all_make_as_many_passes():
+    for size in (1, 2, 3, 5):
+        for count in (1, 2, 4, 7):
+            shares = [Ranks(rank, size).own(range(count)) for rank in range(size)]
+            assert sorted(part for share in shares for part, counts in share if counts) == list(range(count))
+            assert len({len(share) for share in shares}) == 1
+
+
+def test_torchruns_number_and_the_configured_one_must_be_equal(started_with):
+    assert crew_size(3) == 3
+    started_with(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+    assert crew_size(2) == 2
+    with pytest.raises(ValueError, match="torchrun has started 2"):
+        crew_size(1)
+
+
+@pytest.fixture
+def started_with():
+    before = dict(os.environ)
+    yield lambda **values: os.environ.update(values)
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="module", params=["all weights", "adapters"])
+def student(request, tmp_path_factory, model_factory):
+    """(configuration, folder) of a tiny model with tied embeddings, and one that trains low-rank adapters."""
+    folder = tmp_path_factory.mktemp("student")
+    tokenizer = train_tokenizer(["read press open"], actions=["act:read"], vocab_size=300)
+    save_model(folder, model_factory(vocabulary=300, tied=request.param == "all weights"), tokenizer)
+    rank = 0 if request.param == "all weights" else 2
+    if rank:
+        pytest.importorskip("peft")
+    config = load(base={"model": {"path": str(folder), "lora_rank": rank}, "threads": 1})
+    return config, folder
+
+
+@pytest.fixture(scope="module")
+def crew():
+    """Two processes, for one learner after the other."""
+    with Crew(2, threads=1) as crew:
+        yield crew
+    assert not any(Path(f"/proc/{pid}").exists() for pid in crew.pids)
+
+
+@pytest.fixture(scope="module")
+def groups(turn, episode):
+    """Groups of rows of uneven lengths."""
+    rng = np.random.default_rng(0)
+
+    def row(name):
+        ids = [int(one) for one in rng.integers(0, 300, 12 + int(rng.integers(0, 9)))]
+        made = episode(name, [turn(ids[:5], ids[5:], position=0)])
+        credit = np.full(made.sampled_tokens, rng.choice([-1.0, 1.0]), np.float32)
+        return rows_of(made, credit)
+
+    return [[one for member in range(3) for one in row(f"{group}-{member}")] for group in range(4)]
+
+
+def alone(student, **rest) -> Learner:
+    config, folder = student
+    model, tokenizer = begin_model(config, folder)
+    frozen = Scorer(begin_model(config, folder)[0]) if rest.pop("reference", False) else None
+    return Learner(
+        Scorer(model), adamw(model, lr=LR, weight_decay=0.01), reference=frozen, tokenizer=tokenizer, **rest
+    )
+
+
+def together(student, crew, *, reference=False, **rest) -> ShardedLearner:
+    config, folder = student
+    scorer = Scorer(begin_model(config, folder)[0])
+    return ShardedLearner(scorer, crew, Begin(config, folder, LR, 0.01, reference), **rest)
+
+
+def weights(learner):
+    return {name: weight.detach().clone() for name, weight in learner.scorer.model.named_parameters()}
+
+
+def assert_alike(one: dict, other: dict) -> None:
+    """Each matrix to 1e-5 of its norm. AdamW divides a gradient by its size: of one near 0, rounding shows."""
+    assert one.keys() == other.keys()
+    for name, weight in one.items():
+        assert (weight - other[name]).norm() <= 1e-5 * weight.norm(), name
+
+
+def step(learner: Learns, groups, config, seed) -> dict[str, float]:
+    return learner.update(groups, config, np.random.default_rng(seed), lr=LR)
+
+
+SEPARATE = Reinforce(epochs=1, minibatches=2)
+COUPLED = Reinforce(epochs=1, minibatches=1, loss={"ratio": "sequence", "old": "recomputed", "kl": 0.01})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_processes_learn_what_one_learns_and_go_on_from_each_others_checkpoints(
+    student, groups, crew, tmp_path
+):
+    rows = [with_observations(row, 0.1) for group in groups for row in group]
+    one = alone(student, reference=True)
+    two = together(student, crew, reference=True)
+    for number, config in enumerate((SEPARATE, COUPLED, SEPARATE)):
+        mine, theirs = step(one, groups, config, number), step(two, groups, config, number)
+        for name in ("loss", "grad_norm", "entropy"):
+            assert theirs[name] == pytest.approx(mine[name], rel=1e-5, abs=1e-6), name
+    assert two.imitate(rows, lr=LR) == pytest.approx(one.imitate(rows, lr=LR), rel=1e-5)
+    assert two.validate(rows) == pytest.approx(one.validate(rows), rel=1e-5)
+    two.save(tmp_path / "two", 4, {"step": 4})
+    one.save(tmp_path / "one", 4, {"step": 4})
+    two.load(latest(tmp_path / "two"))
+    assert_alike(weights(one), weights(two))
+    # each goes on from what the other has left, and both come to the same
+    crossed, back = alone(student, reference=True), together(student, crew, reference=True)
+    assert crossed.load(latest(tmp_path / "two")) == back.load(latest(tmp_path / "one")) == {"step": 4}
+    for learner in (one, crossed, back):
+        step(learner, groups, COUPLED, 9)
+    assert_alike(weights(one), weights(crossed))
+    assert_alike(weights(one), weights(back))
+    found, _ = load_model(latest(tmp_path / "two"), dtype="float32")  # a model folder like any other
+    assert found.config.vocab_size == 300
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_process_ends_the_work_with_one_error_that_names_it_and_leaves_nothing():
+    with Crew(2, threads=1) as crew:
+        os.kill(crew.pids[1], signal.SIGKILL)
+        with pytest.raises(LearnerDied, match=r"process 1 of the 2 .* killed by SIGKILL .* --resume"):
+            crew.ask("validate", [])
+    assert not any(Path(f"/proc/{pid}").exists() for pid in crew.pids)
+
+
+HOLDER = """
+import sys, time
+from envgym_agents.learn.crew import Crew
+with Crew(2, threads=1) as crew:
+    print(*crew.pids, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_who_started_them_being_killed_they_end():
+    with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True) as holder:
+        pids = [int(pid) for pid in holder.stdout.readline().split()]
+        assert len(pids) == 2
+        holder.kill()
+    until = time.monotonic() + 120
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < until, pids
+        time.sleep(0.05)
