@@ -24,7 +24,7 @@ FILES = {
     "go": 'func TestA(t *testing.T) {\n\tif f(1) != 2 {\n\t\tt.Fatal("no")\n\t}\n}\nfunc helper(t *testing.T) {}\n',
     "rust": "#[test]\nfn test_a() {\n    assert_eq!(f(1), 2)\n}\nfn helper() {}\n",
     "java": "class T {\n@Test\npublic void testA(){\n  assertEquals(2, f(1));\n}\nvoid helper(){}\n}\n",
-    "c": "static void test_a(void)\n{\n  TEST(f(1), 2);\n}\nstatic void helper(void) {}\nint main(void) { RUN_TEST(test_a); }\n",
+    "c": "static void test_a(void)\n{\n  TEST(f(1), 2);\n}\nint helper;\nint main() { RUN_TEST(test_a); }\n",
     "c++": "TEST(Suite, TestA) {\n  EXPECT_EQ(f(1), 2);\n}\nvoid helper() {}\n",
     "javascript": "test('a', t => {\n  t.assert.equal(f(1), 2)\n})\nhelper('b', () => {})\n",
     "typescript": "it('a', () => expect(f(1)).toBe(2));\nfunction helper() {}\n",
@@ -57,12 +57,11 @@ def patch(task: Task, change: Callable[[str], str]) -> str:
 
 
 LIES = {
-    "results of its own": "process.on('exit', () => { const fs = require('fs'); const t = fs.readFileSync('results.xml', "
-    "'utf8').replace(/<failure[^]*?<\\/failure>/g, ''); fs.writeFileSync('results.xml', t); process.reallyExit(0) })",
-    "known tests do nothing": "const T = require('node:test'); const _t = T.Test; const m = require('module')\n"
-    "const C = require('node:assert'); for (const n of ['equal', 'deepStrictEqual']) C[n] = () => {}",
-    "an assertion that holds": "const A = require('node:assert'); A.AssertionError.prototype = null; "
-    "Object.defineProperty(Object.prototype, 'x', { value: 1, configurable: true })",
+    "results of its own": "process.on('exit', () => { const fs = require('fs'); const t = fs.readFileSync("
+    "'results.xml', 'utf8').replace(/<failure[^]*?<\\/failure>/g, ''); fs.writeFileSync('results.xml', t); "
+    "process.reallyExit(0) })",
+    "assertions that hold": "const C = require('node:assert'); for (const n of ['equal', 'deepStrictEqual']) "
+    "C[n] = () => {}",
 }
 
 
