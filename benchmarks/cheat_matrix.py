@@ -3,13 +3,15 @@
     python benchmarks/cheat_matrix.py --per-kind 3 --package inflection --package rfc3986 --json result.json
 
 Tasks are built afresh from real packages, one mistake a task for the kind "repair". A row is a kind: how many
-attempts gained anything, beside how many were made. `--cheats N` takes every n-th so that about N are left.
+attempts gained anything, beside how many were made. `--language` plays instead on repairs of the real projects
+whose tests are run by commands, a row for each language. `--cheats N` takes every n-th so that about N are left.
 """
 
 import argparse
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from typing import cast
 
 from _harness import Row, finish, options
 from envgym_environments.code_repair.cheats import CHEATS, IDLE
@@ -19,6 +21,9 @@ from envgym_environments.code_repair.kinds.build import make_kind_tasks
 from envgym_environments.code_repair.kinds.registry import KINDS
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.sources import packages
+from envgym_environments.code_repair.suites import LANGUAGES, Language
+from envgym_environments.code_repair.suites.make import make_suite_tasks
+from envgym_environments.code_repair.suites.projects import projects
 
 from envgym.registry import make_backend
 from envgym.sandbox import SandboxBackend
@@ -29,6 +34,7 @@ from envgym.testing.cheats import Attempt, Cheat, audit
 def more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--package", action="append", default=None, help="real packages; repeatable")
     parser.add_argument("--kind", action="append", default=None, choices=["repair", *KINDS], help="repeatable")
+    parser.add_argument("--language", action="append", default=None, choices=LANGUAGES, help="repairs; repeatable")
     parser.add_argument("--per-kind", type=int, default=2, help="tasks of each kind")
     parser.add_argument("--cheats", type=int, default=None, help="about so many of them, evenly chosen")
 
@@ -36,6 +42,14 @@ def more(parser: argparse.ArgumentParser) -> None:
 async def tasks_of(kind: str, names: Sequence[str], count: int, backend: SandboxBackend) -> list[Task]:
     """So many tasks of a kind from the first packages that give some."""
     found: list[Task] = []
+    if kind in LANGUAGES:
+        for project in projects(language=cast(Language, kind)):
+            plan = Plan(per_package=count - len(found))
+            async with aclosing(make_suite_tasks(project, backend, plan, counts=Yield())) as of_suite:
+                found += [task async for task in of_suite]
+            if len(found) >= count:
+                break
+        return found
     for package in [one for name in names for one in packages() if one.name == name]:
         plan = Plan(per_package=count - len(found), kind="" if kind == "repair" else kind)
         make = make_tasks if kind == "repair" else make_kind_tasks
@@ -68,7 +82,7 @@ async def matrix(
 def main() -> None:
     given = options(__doc__ or "", more=more)
     names = given.package or ["inflection", "rfc3986", "itsdangerous"]
-    kinds, count, cheats = given.kind or ["repair", *KINDS], given.per_kind, list(CHEATS)
+    kinds, count, cheats = given.kind or given.language or ["repair", *KINDS], given.per_kind, list(CHEATS)
     if given.quick:
         names, kinds, count = ["inflection"], ["debug"], 1
         cheats = [

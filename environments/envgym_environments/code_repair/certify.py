@@ -55,7 +55,9 @@ def content_digest(task: Task) -> str:
     """A digest of what decides a task: its files, tests and answer; not of its prompt or of durations."""
     kept = ("package", "version", "sha256", "layout", "fail_to_pass", "pass_to_pass", "gold")
     content = {name: task.metadata.get(name) for name in kept} | {"files": task.world.files if task.world else {}}
-    content |= {name: task.metadata[name] for name in ("kind", "goal", "writes") if name in task.metadata}
+    content |= {
+        name: task.metadata[name] for name in ("kind", "goal", "writes", "suite", "guards") if name in task.metadata
+    }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 

@@ -20,7 +20,7 @@ from envgym_environments.code_repair.patch import Malformed, sort_patch
 from envgym_environments.code_repair.quality import patch_lines, patch_similarity, problems
 from envgym_environments.code_repair.runner import Graded, Layout, TestReport, run_graded, run_twins
 from envgym_environments.code_repair.suites.suite import Suite
-from envgym_environments.code_repair.suites.verdict import judge_by_suite
+from envgym_environments.code_repair.suites.verdict import judge_by_suite, judge_guarded
 from envgym_environments.code_repair.trials import Facts, Trials
 from envgym_environments.code_repair.twins import make_twins
 
@@ -39,7 +39,7 @@ class CodeRepairGrader:
     """
 
     name = "code-repair"
-    version = "3"
+    version = "4"
 
     def __init__(self, backend: SandboxBackend, *, memo: Memo | None = None) -> None:
         self._backend = backend
@@ -150,7 +150,11 @@ class CodeRepairGrader:
         suite, failing, passing = facts.layout, facts.fail_to_pass, facts.pass_to_pass
         assert isinstance(suite, Suite)
         async with self._changed(trials, changed) as sandbox:
-            if hidden is None:
+            if facts.guards is not None:
+                found, repeats = await judge_guarded(
+                    sandbox, suite, facts.guards, failing, passing, tests=facts.tests, run_s=facts.run_s
+                )
+            elif hidden is None:
                 found, repeats = await judge_by_suite(
                     sandbox, suite, failing, passing, tests=facts.tests, run_s=facts.run_s
                 )

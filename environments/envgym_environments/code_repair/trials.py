@@ -17,6 +17,7 @@ from envgym.sandbox import SandboxBackend
 from envgym.task import Task, World, evenly
 from envgym_environments.code_repair.memo import Memo, Unwritten, digest_of
 from envgym_environments.code_repair.runner import Layout, TestReport, Trace, run_tests
+from envgym_environments.code_repair.suites.guards import Guards
 from envgym_environments.code_repair.suites.run import run_suite
 from envgym_environments.code_repair.suites.suite import Suite
 
@@ -35,7 +36,7 @@ class Facts:
 
     errors: test id -> one line. suite_s: how long the whole suite takes, as the factory measured it once.
     kind: what is asked where it is no repair (see `kinds`), "" for one. writes: files that count as the agent's
-    work beside the package's code.
+    work beside the package's code. guards: of a suite (see `suites.guards`), None where it has none.
     """
 
     layout: Layout | Suite
@@ -47,6 +48,7 @@ class Facts:
     key: str
     kind: str = ""
     writes: tuple[str, ...] = ()
+    guards: Guards | None = None
 
     @classmethod
     def of(cls, task: Task) -> "Facts":
@@ -58,12 +60,18 @@ class Facts:
         failing, passing = (tuple(map(str, data.get(name, ()))) for name in ("fail_to_pass", "pass_to_pass"))
         key = digest_of(_VERSION, task.world.model_dump_json(), layout.model_dump_json(), *failing, "|", *passing)
         # what is laid over when graded, and by which rules: known to a data set's tasks only
-        laid = {name: data[name] for name in ("test_patch", "files", "rules", "kind", "goal") if data.get(name)}
+        laid = {
+            name: data[name]
+            for name in ("test_patch", "files", "rules", "kind", "goal", "guards")
+            if data.get(name)
+        }
         key = digest_of(key, json.dumps(laid, sort_keys=True)) if laid else key
         errors = {str(name): str(line) for name, line in dict(data.get("errors", {})).items()}
         count = int(data.get("tests", len(failing) + len(passing)))
         kind, writes = str(data.get("kind", "")), tuple(map(str, data.get("writes", ())))
-        return cls(layout, failing, passing, errors, count, float(data.get("suite_s", 5.0)), key, kind, writes)
+        guards = Guards.model_validate(data["guards"]) if data.get("guards") else None
+        suite_s = float(data.get("suite_s", 5.0))
+        return cls(layout, failing, passing, errors, count, suite_s, key, kind, writes, guards)
 
     @property
     def test_s(self) -> float:

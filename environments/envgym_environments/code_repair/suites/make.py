@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,8 @@ from envgym_environments.code_repair.filtering.licences import sources_of_tree
 from envgym_environments.code_repair.operators import Mutation, apply, candidates
 from envgym_environments.code_repair.patch import apply_patch, make_patch, parse_patch
 from envgym_environments.code_repair.runner import Outcome, TestReport
+from envgym_environments.code_repair.suites.guards import Guards
+from envgym_environments.code_repair.suites.measure import measure_guards
 from envgym_environments.code_repair.suites.projects import Project, missing_programs
 from envgym_environments.code_repair.suites.run import run_suite
 from envgym_environments.code_repair.suites.suite import Suite
@@ -58,6 +60,7 @@ class SuiteBaseline:
     tests: tuple[str, ...]
     suite_s: float
     build_s: float
+    guards: Guards = field(default_factory=Guards)
 
     @property
     def run_s(self) -> float:
@@ -108,7 +111,8 @@ async def measure_suite(shell: Sandbox, project: Project, *, repetitions: int = 
     known = set(kept)
     others = {name: "does not pass every time" for run in runs for name in run.outcomes if name not in known}
     suite = suite.model_copy(update={"deselect": {**suite.deselect, **others}})
-    return SuiteBaseline(project, suite, kept, min(run.wall_s for run in runs), runs[0].wall_s)
+    guards = await measure_guards(shell, suite, project.canaries, kept)
+    return SuiteBaseline(project, suite, kept, min(run.wall_s for run in runs), runs[0].wall_s, guards)
 
 
 def find_trials(project: Project, tree: Path, *, seed: int) -> list[Trial]:
@@ -316,6 +320,7 @@ def make_suite_task(baseline: SuiteBaseline, tree: Path, bug: SuiteBug, *, cache
         "errors": dict(zip(bug.failing, errors, strict=True)),
         "tests": len(baseline.tests),
         "suite_s": round(baseline.suite_s + baseline.build_s, 3),
+        "guards": baseline.guards.of(bug.failing).model_dump(mode="json"),
         "gold": gold,
     }
     return Task(

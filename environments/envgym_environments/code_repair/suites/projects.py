@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from envgym_environments.code_repair.recipe import read_recipe
+from envgym_environments.code_repair.suites.guards import Insertion
 from envgym_environments.code_repair.suites.suite import LANGUAGES, Language, Suite
 
 __all__ = ["Project", "missing_programs", "projects"]
@@ -29,6 +30,7 @@ class Project(BaseModel):
     files: further files of the tree, path -> text.
     needs: programs that the tests need on this machine.
     bugs: patterns of the files that bugs go into (default: the suite's sources).
+    canaries: kinds of test that must fail, each the insertions that make one (see `guards.Insertion`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,6 +47,7 @@ class Project(BaseModel):
     files: dict[str, str] = Field(default_factory=dict)
     needs: tuple[str, ...] = ()
     bugs: tuple[str, ...] = ()
+    canaries: tuple[tuple[Insertion, ...], ...] = ()
     split: Literal["train", "heldout"] = "train"
     suite: Suite
 

@@ -2,7 +2,7 @@
 
 Nothing is a pass unless the runner's own results say so, agree with themselves and with the exit code, and were
 written by this run. It does not judge a repair (see `grade`), and it cannot tell results that a runner wrote from
-results that hostile tested code wrote into the same file: a grader adds canaries for that.
+results that hostile tested code wrote into the same file: a grader adds guards for that (see `guards`).
 """
 
 import re
@@ -17,7 +17,7 @@ from envgym_environments.code_repair.suites.readers import reader
 from envgym_environments.code_repair.suites.results import Raw, Results, one_line
 from envgym_environments.code_repair.suites.suite import Suite, matches
 
-__all__ = ["command_of", "run_suite"]
+__all__ = ["build_suite", "command_of", "run_suite"]
 
 _MOST_ARGUMENTS = 60_000
 """Characters of selected tests in one command; the kernel takes 128 KiB as one argument."""
@@ -68,11 +68,12 @@ async def run_suite(
     fail_fast: bool = False,
     timeout_s: float | None = None,
     built: bool = False,
+    raws: list[Raw] | None = None,
 ) -> TestReport:
     """Build, run all tests or the `selection` of test ids, and read the results.
 
     built: nothing has changed since this sandbox built it, so nothing is built again.
-
+    raws: gets what each test command left.
     fail_fast: nothing is run behind a part of the selection that failed; a command itself runs to its end.
     timeout_s: of the whole run, build included (None: the suite's own).
     A build that fails makes every selected test an "error"; so is a selected test that the results do not name.
@@ -82,20 +83,32 @@ async def run_suite(
         raise ValueError("selection is empty: nothing would run; pass None to run every test")
     reader(suite.reader)
     left_s = suite.timeout_s if timeout_s is None else timeout_s
-    spent_s = 0.0
-    for line in () if built else suite.build:
-        done = await _exec(shell, suite, line, left_s - spent_s)
-        spent_s += done.wall_s
-        if not done.ok:
-            return _unbuilt(done, line, selection)
+    spent_s, broken = (0.0, None) if built else await build_suite(shell, suite, selection, left_s)
+    if broken is not None:
+        return broken
     reports: list[TestReport] = []
     for part in _parts(suite, selection):
-        report = await _run_part(shell, suite, part, left_s - spent_s)
+        report, raw = await _run_part(shell, suite, part, left_s - spent_s)
+        if raws is not None:
+            raws.append(raw)
         spent_s += report.wall_s
         reports.append(report)
         if fail_fast and not report.ok:
             break
     return replace(_merged(reports, selection), wall_s=spent_s)
+
+
+async def build_suite(
+    shell: Shell, suite: Suite, selection: Sequence[str] | None, timeout_s: float
+) -> tuple[float, TestReport | None]:
+    """The build alone: the seconds it took, and the report of one that failed."""
+    spent_s = 0.0
+    for line in suite.build:
+        done = await _exec(shell, suite, line, timeout_s - spent_s)
+        spent_s += done.wall_s
+        if not done.ok:
+            return spent_s, _unbuilt(done, line, selection)
+    return spent_s, None
 
 
 async def _exec(shell: Shell, suite: Suite, line: str, timeout_s: float) -> ExecResult:
@@ -105,7 +118,9 @@ async def _exec(shell: Shell, suite: Suite, line: str, timeout_s: float) -> Exec
     return await shell.exec(["sh", "-c", line], env=env, timeout_s=timeout_s, output_bytes=_OUTPUT_BYTES)
 
 
-async def _run_part(shell: Shell, suite: Suite, part: Sequence[str] | None, timeout_s: float) -> TestReport:
+async def _run_part(
+    shell: Shell, suite: Suite, part: Sequence[str] | None, timeout_s: float
+) -> tuple[TestReport, Raw]:
     stale = await _result_files(shell, suite)
     for start in range(0, len(stale), 200):
         await shell.exec(["rm", "-f", "--", *(f"./{path}" for path in stale[start : start + 200])])
@@ -113,7 +128,7 @@ async def _run_part(shell: Shell, suite: Suite, part: Sequence[str] | None, time
     files = {path: await shell.read(path) for path in await _result_files(shell, suite)}
     raw = Raw(result.stdout, result.stderr, files, result.exit_code, await _workdir(shell))
     read = Results() if suite.results and not files else reader(suite.reader).read(raw)
-    return _report(suite, result, read, part)
+    return _report(suite, result, read, part), raw
 
 
 async def _workdir(shell: Shell) -> str:
@@ -158,7 +173,7 @@ def _build_error(built: ExecResult) -> str:
 
 def _doubt(suite: Suite, result: ExecResult, read: Results) -> str:
     """Why the results are not confirmed; "" when output, results and exit code agree."""
-    bad = any(outcome in ("failed", "error") for outcome in read.outcomes.values()) or bool(read.broken)
+    bad = bool(_failures(read) or read.broken)
     if result.timed_out:
         return "the run was killed at its deadline"
     if result.out_of_memory:
@@ -169,11 +184,16 @@ def _doubt(suite: Suite, result: ExecResult, read: Results) -> str:
         return read.problem
     if result.lost_bytes[0] and not suite.results:
         return f"{result.lost_bytes[0]} bytes of the output are lost"
-    if result.exit_code is None or result.exit_code < 0 or result.exit_code > 128:
+    ended = result.exit_code  # mocha's is the number of failures
+    if ended is None or ended < 0 or (ended > 128 and ended != min(255, _failures(read))):
         return f"the test command ended with {result.exit_code}"
     if (result.exit_code == 0) == bad:
         return f"exit code {result.exit_code} contradicts the results ({'failures' if bad else 'no failure'})"
     return ""
+
+
+def _failures(read: Results) -> int:
+    return sum(outcome in ("failed", "error") for outcome in read.outcomes.values())
 
 
 def _report(suite: Suite, result: ExecResult, read: Results, selection: Sequence[str] | None) -> TestReport:

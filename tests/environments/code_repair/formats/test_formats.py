@@ -12,7 +12,7 @@ from envgym_environments.code_repair.formats.spelling import command, script_par
 from envgym_environments.code_repair.patch import apply_patch, make_patch, parse_patch
 from envgym_environments.code_repair.patch_text import patch_paths, reversed_patch, split_patch
 from envgym_environments.code_repair.record import RepairRecord
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -133,6 +133,7 @@ files = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(before=files, after=files)
 def test_a_reversed_patch_undoes_the_patch(before, after):
     names = {*before, *after}
