@@ -166,11 +166,7 @@ def register(group: Group, name: str, thing: Any) -> None:
         raise TypeError(f"scheme {name!r} is {_a(thing)}; give a SchemeSpec")
     if group == "schemes" and thing.name != name:
         raise ValueError(f"scheme {thing.name!r} is registered as {name!r}; give it the name that it has")
-``envgym.interpreters`` (a coroutine function ``open(sandbox, **options) -> Interpreter``), ``envgym.browsers`` (a
-function ``open(**options) -> Browser``), ``envgym.screens`` (one that gives a `Screen`), ``envgym.agents`` (a
-function ``make(task, *, seed, **options) -> Agent``), ``envgym.formats`` (a `Format`), ``envgym.task_formats`` (how
-another tool spells repair tasks), ``envgym.schemes`` (a `SchemeSpec`), ``envgym.wrappers`` (``make(**options) ->
-Twist``) and ``envgym.commands`` (a CLI command).
+    if not callable(thing) and group in ("sandboxes", "interpreters", "browsers", "screens", "agents", "wrappers"):
         raise TypeError(f"{_ONE[group]} {name!r} is {_a(thing)}; give what makes one: a class or a function")
     if name in names(group) and own.get(name) is not thing:
         raise ValueError(
