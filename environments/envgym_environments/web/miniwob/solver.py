@@ -243,9 +243,8 @@ def _result(left: int, sign: str, right: int) -> int:
 
 
 def _algebra(shown: Shown) -> list[Action]:
-    left, sign, right, total = re.findall(
-        r"(x|\d+)\s*([-+])\s*(x|\d+)\s*=\s*(-?\d+)", shown.by_id("math-problem").text
-    )[0]
+    problem = shown.by_id("math-problem").text
+    left, sign, right, total = re.findall(r"(x|\d+)\s*([-+])\s*(x|\d+)\s*=\s*(-?\d+)", problem)[0]
     whole = int(total)
     if left == "x":
         answer = whole - int(right) if sign == "+" else whole + int(right)
@@ -294,11 +293,12 @@ def _radios_and_text(shown: Shown) -> list[Action]:
 
 
 def _odd_or_even(shown: Shown) -> list[Action]:
-    rows = [one for one in shown.all("div", "row") if re.search(r"\d", one.text)]
+    rows = [one for one in shown.all("div") if sum(b.tag == "button" for b in one) == 2]
     acts = []
     for row in rows:
         number = int(re.findall(r"-?\d+", row.text)[0])
-        acts.append(_click(next(b for b in row if b.text == ("Even" if number % 2 == 0 else "Odd"))))
+        name = "Even" if number % 2 == 0 else "Odd"
+        acts.append(_click(next(b for b in row if b.tag == "button" and b.text == name)))
     return _submitted(shown, *acts)
 
 
@@ -307,13 +307,11 @@ def _movie(shown: Shown) -> list[Action]:
     wanted = {"genre": genre, "director": name, "year": year}
     acts, label = [], ""
     for one in shown.elements:
-        said = next((word for word in wanted if word in one.text.lower()), "")
-        if said and one.tag not in ("input", "div") and len(one.text) < 20:
-            label = said
-        if one.tag == "input" and one.kind == "text":
-            hint = next((word for word in wanted if word in str(one.attributes).lower()), label)
-            acts.append(_fill(one, wanted[hint]))
-    return _submitted(shown, *acts)
+        label = next((word for word in wanted if one.text.lower().strip(": ") == word), label)
+        if one.tag == "input" and label:
+            acts.append(_fill(one, wanted[label]))
+    button = next(one for one in reversed(shown.elements) if one.text.lower() in ("submit", "search"))
+    return [*acts, _click(button)]
 
 
 def _agreement(shown: Shown) -> list[Action]:
@@ -338,14 +336,16 @@ def _dragged_item(shown: Shown) -> list[Action]:
 PLANS: dict[str, Plan] = {
     "button-delay": _one_wait_two, "buy-ticket": _cheapest, "choose-list": _list,
     "circle-center": _centre, "click-button": _button, "click-button-sequence": _one_two,
-    "click-checkboxes": _checkboxes, "click-checkboxes-large": _checkboxes, "click-checkboxes-transfer": _checkboxes,
+    "click-checkboxes": _checkboxes, "click-checkboxes-large": _checkboxes,
+    "click-checkboxes-transfer": _checkboxes,
     "click-dialog": _dialog, "click-dialog-2": _dialog, "click-link": _link, "click-option": _checkboxes,
     "click-scroll-list": _list, "click-shape": _shape, "click-tab": _tab, "click-test": _only_button,
     "click-test-2": lambda shown: [_click(shown.named("ONE", "button"))],
     "click-test-transfer": _only_button, "click-widget": _widget, "copy-paste": _copied, "copy-paste-2": _copied,
     "enter-date": _date, "enter-password": _enter, "enter-text": _enter, "enter-text-2": _enter_cased,
     "enter-text-dynamic": _enter, "enter-time": _time, "find-midpoint": _midpoint, "find-word": _find_word,
-    "focus-text": _focus, "focus-text-2": _focus, "form-sequence-2": _radios_and_text, "grid-coordinate": _coordinate,
+    "focus-text": _focus, "focus-text-2": _focus, "form-sequence-2": _radios_and_text,
+    "grid-coordinate": _coordinate,
     "identify-shape": _shape_name, "login-user": _login, "multi-layouts": _movie, "multi-orderings": _movie,
     "odd-or-even": _odd_or_even, "read-table": _table, "read-table-2": _two_rows, "scroll-text": _last_word,
     "sign-agreement": _agreement, "simple-algebra": _algebra, "simple-arithmetic": _arithmetic,
@@ -434,7 +434,7 @@ def _mail(shown: Shown, turn: int) -> Action:
 
 
 def _next_number(shown: Shown, turn: int) -> Action:
-    return _click(sorted(shown.all("text"), key=lambda one: float(one.text))[turn])
+    return _click(sorted(shown.all("text"), key=lambda one: float(one.text))[0])
 
 
 LOOKS: dict[str, Look] = {
