@@ -2,8 +2,8 @@
 
 The floor sends the same work as Chromium's own commands and awaits nothing else: the page's reset; three mouse
 events and the reward; the same and the accessibility tree. Peers are not installed beside this project (BrowserGym
-pins an older Playwright, MiniWoB++'s own environment needs a driver): the bars are their figures on a machine of this
-kind, divided by what is asked: a reset of 1.6 s by 100, a step of 0.18 s (its sleeps tuned away) by 8.
+pins an older Playwright, MiniWoB++'s own environment needs a driver): the bars are their figures on such a
+machine, divided by what is asked: a reset of 1.6 s by 100, a step of 0.18 s (its sleeps tuned away) by 8.
 """
 
 import asyncio
