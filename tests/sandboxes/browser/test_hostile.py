@@ -59,7 +59,10 @@ def test_dialogs_are_answered_and_told(play):
 
 def test_popups_are_bounded(play):
     acted = attack(
-        play, "for (let n = 0; n < 40; n++) open('/b.html?' + n)", outcomes={Outcome.DONE, Outcome.BUSY}, b="<p>B"
+        play,
+        "for (let n = 0; n < 40; n++) window.open('/b.html?' + n)",
+        outcomes={Outcome.DONE, Outcome.BUSY},
+        b="<p>B",
     )
     assert acted.opened >= 1
 

@@ -12,6 +12,7 @@ from envgym.messages import Action, text_of
 from envgym.task import Task
 from envgym_environments.experts import expert_of
 from envgym_environments.web.miniwob.reading import Element, Shown, read
+from envgym_environments.web.miniwob.shapes import fits
 
 __all__ = ["PLANS", "expert"]
 
@@ -136,50 +137,16 @@ def _shape_name(shown: Shown) -> list[Action]:
     return [_click(shown.named(name, "button"))]
 
 
-def _size(one: Element) -> str:
-    if one.tag == "text":
-        return ""
-    if one.tag == "rect":
-        return "small" if float(one.attributes["width"]) <= 12 else "large"
-    if one.tag == "circle":
-        return "small" if float(one.attributes["r"]) <= 6 else "large"
-    xs = [float(pair.split(",")[0]) for pair in one.attributes["points"].split()]
-    return "small" if max(xs) - min(xs) <= 12 else "large"
-
-
-def _fits(one: Element, words: list[str]) -> bool:
-    kinds = {"rectangle": "rect", "circle": "circle", "triangle": "polygon"}
-    for word in words:
-        if word in kinds and one.tag != kinds[word]:
-            return False
-        if word in ("letter", "digit") and (one.tag != "text" or one.text.isdigit() != (word == "digit")):
-            return False
-        if word in _COLOURS and one.attributes.get("fill") != word:
-            return False
-        if word in ("small", "large") and _size(one) not in ("", word):
-            return False
-    return True
-
-
-_COLOURS = ["red", "green", "blue", "aqua", "black", "magenta", "yellow"]
-
-
 def _shape(shown: Shown) -> list[Action]:
     words = re.sub(r"[^a-z ]", "", shown.asked.lower()).split()
-    named = [one for one in shown.all("svg")[0].children if _fits(one, words)]
+    named = [one for one in shown.all("svg")[0].children if fits(one, words)]
     return [_click(named[0])]
 
 
 def _midpoint(shown: Shown) -> list[Action]:
-    first, second = shown.all("circle")[:2]
-    return _submitted(shown, _between(first, second))
-
-
-def _between(first: Element, second: Element) -> Action:
     # the drawing begins 50 pixels from the top, where the question ends
-    x = (float(first.attributes["cx"]) + float(second.attributes["cx"])) / 2
-    y = (float(first.attributes["cy"]) + float(second.attributes["cy"])) / 2 + 50
-    return Action.call("click_at", x=x, y=y)
+    x, y = (sum(float(one.attributes[c]) for one in shown.all("circle")[:2]) / 2 for c in ("cx", "cy"))
+    return _submitted(shown, Action.call("click_at", x=x, y=y + 50))
 
 
 # what is typed
