@@ -45,7 +45,7 @@ class Context:
         self.downloads = Downloads(wire, name, process, spec.limits.download_bytes)
         self.tabs: list[Tab] = []
         self._active: Tab | None = None
-        self._own: set[str] = set()
+        self._creating = 0
         self._preparing: dict[str, asyncio.Task[None]] = {}
         self._opened = 0
         self._clipboard: list[str] = []
@@ -56,9 +56,11 @@ class Context:
 
     def attached(self, info: dict[str, Any], session: str) -> None:
         """A tab of this context is there; its scripts wait until it is prepared."""
-        if len(self.tabs) >= self.spec.limits.tabs or self._closed:
+        own = self._creating > 0 and "openerId" not in info
+        self._creating -= own
+        self._opened += not own
+        if self._closed or (not own and len(self.tabs) >= self.spec.limits.tabs):
             self.wire.tell("Target.closeTarget", targetId=info["targetId"])
-            self._opened += 1
             return
         tab = Tab(info["targetId"], session, self.wire, self.spec)
         tab.on_download = self.downloads.began
@@ -152,7 +154,7 @@ class Context:
                 dialogs=tuple(shown.dialogs),
                 downloads=self.downloads.done(),
                 refused=tuple(sorted(self.gate.refused)),
-                opened=self._opened + self._popups(),
+                opened=self._opened,
                 wall_s=time.perf_counter() - began,
             )
 
@@ -344,20 +346,15 @@ class Context:
             raise Missed(Outcome.INVALID, f"there is no tab {number}; they are 0 to {len(self.tabs) - 1}")
         return self.tabs[number]
 
-    def _popups(self) -> int:
-        found = [tab for tab in self.tabs if tab.target not in self._own]
-        self._own |= {tab.target for tab in found}
-        return len(found)
-
     def _forget(self, tab: Tab) -> None:
         if tab in self.tabs:
             self.tabs.remove(tab)
 
     async def _open(self) -> Tab:
         """A new empty tab."""
+        self._creating += 1
         made = await self.wire.call("Target.createTarget", url="about:blank", browserContextId=self.name)
         target = made["targetId"]
-        self._own.add(target)
         if (task := self._preparing.pop(target, None)) is not None:
             await task
         tab = next((one for one in self.tabs if one.target == target), None)

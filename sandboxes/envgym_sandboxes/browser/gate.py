@@ -103,6 +103,8 @@ class Gate:
         await writer.drain()
 
     def _refuse(self, url: str) -> None:
+        if url.endswith("/favicon.ico"):
+            return  # nobody's wish, and nobody knows when it comes
         if len(self.refused) < 50 and url not in self.refused:
             self.refused.append(url[:300])
 

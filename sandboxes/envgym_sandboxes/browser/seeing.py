@@ -298,8 +298,7 @@ def _pruned(tab: Tab, snapshot: dict[str, Any]) -> str:
         name = strings[names[at]] if names[at] >= 0 else ""
         below = [*reversed(children.get(at, []))]
         if nodes["nodeType"][at] == 3:
-            if at in shown and (text := " ".join(strings[nodes["nodeValue"][at]].split())):
-                out.append(escape(text, quote=False))
+            out.append(_spaced(strings[nodes["nodeValue"][at]]) if at in shown else "")
             continue
         if name == "TEXTAREA":
             below = []  # what is typed in it is told, not what it began with
@@ -312,12 +311,15 @@ def _pruned(tab: Tab, snapshot: dict[str, Any]) -> str:
                 f"<{tag} ref={ref_of(tab, nodes['backendNodeId'][at])}{_attributes(strings, nodes, at, values)}>"
             )
             waiting.append(f"</{tag}>")
-            if name == "TEXTAREA":
-                out.append(escape(strings[texts.get(at, -1)] if texts.get(at, -1) >= 0 else "", quote=False))
+            out.append(escape(strings[texts[at]], quote=False) if texts.get(at, -1) >= 0 else "")
         waiting += below
         if inside_select:
             shown.update(below)
     return "".join(out)
+
+
+def _spaced(text: str) -> str:
+    return escape(" ".join(text.split()), quote=False)
 
 
 def _attributes(strings: list[str], nodes: dict[str, Any], at: int, values: dict[int, int]) -> str:

@@ -22,6 +22,7 @@ from envgym.tools import parse_call
 from envgym_environments.web.miniwob.pages import (
     FIXED_DAY,
     ORIGIN,
+    RELOADED,
     STATE,
     TIMED,
     address,
@@ -94,7 +95,7 @@ class Miniwob:
             spec = PageSpec(site, start=address(self._name), size=SIZE, scripts=(FIXED_DAY,), limits=limits)
             self._browser = self._browser or open_browser(self._kind)
             self._page = await self._browser.page(spec)
-        elif await self._page.run("location.href") != address(self._name):
+        elif self._name in RELOADED or await self._page.run("location.href") != address(self._name):
             acted = await self._page.act(Goto(address(self._name)))
             if not acted.outcome.ok:
                 raise EnvironmentFailure(f"page {self._name!r} is not loaded: {acted_text(acted)}")
@@ -194,8 +195,9 @@ def _key(task: str, state: dict[str, Any]) -> str:
 
 
 def miniwob_tasks(count: int | None = 1300, *, pages: str = "", seed: int = 0) -> TaskSet:
-    """`count` problems (None: without end), page by page, then the pages' next problems; of each page the last of
-    five is of the split "heldout".
+    """`count` problems (None: without end): one of each page, then the pages' next ones.
+
+    Of each page's problems every fifth is of the split "heldout".
 
     pages: names separated by commas, "" for all. Raises ValueError for one that there is not, or a count below one.
     """

@@ -11,12 +11,32 @@ from pathlib import Path
 
 from envgym.errors import SandboxUnavailable
 
-__all__ = ["BEGIN", "FIXED_DAY", "ORIGIN", "STATE", "TIMED", "address", "begin", "html_folder", "page_names"]
+__all__ = [
+    "BEGIN",
+    "FIXED_DAY",
+    "ORIGIN",
+    "RELOADED",
+    "STATE",
+    "TIMED",
+    "address",
+    "begin",
+    "html_folder",
+    "page_names",
+]
 
 ORIGIN = "http://miniwob.test"
 
-TIMED = frozenset(("chase-circle", "moving-items", "simon-says"))
+TIMED = frozenset(("chase-circle", "moving-items", "simon-says", "stock-market"))
 """Pages that go on moving while nobody acts: what is seen depends on the clock, so they are no case for replay."""
+
+_KEEPING = """
+choose-date choose-date-easy choose-date-medium choose-date-nodelay click-pie drag-items drag-items-grid
+drag-sort-numbers email-inbox-important form-sequence social-media use-colorwheel use-colorwheel-2 use-slider
+use-slider-2
+"""
+RELOADED = frozenset(_KEEPING.split()) | TIMED
+"""Pages that keep something of one problem in the next: each reset loads them again. The others were compared:
+after something was clicked in them, a reset shows what a page shows that was just loaded."""
 
 FIXED_DAY = """(() => {
   const Real = Date, base = Real.UTC(2026, 0, 15, 12), began = performance.now();
@@ -47,8 +67,9 @@ STATE = """(() => {
   const fields = [...document.querySelectorAll('input,select,textarea')].map(
     (f) => [f.type, f.type === 'checkbox' || f.type === 'radio' ? f.checked : f.value]);
   const cover = document.getElementById('sync-task-cover'), own = ['reward-display', 'click-canvas'];
-  const seen = [...document.body.querySelectorAll('*')].filter((one) => one !== cover && !one.closest('#reward-display')
-    && !own.includes(one.id) && !['SCRIPT', 'STYLE'].includes(one.tagName)).map((one) => {
+  const shown = (one) => one !== cover && !one.closest('#reward-display')
+    && !own.includes(one.id) && !['SCRIPT', 'STYLE'].includes(one.tagName);
+  const seen = [...document.body.querySelectorAll('*')].filter(shown).map((one) => {
     const box = one.getBoundingClientRect();
     const text = [...one.childNodes].filter((t) => t.nodeType === 3).map((t) => t.nodeValue.trim()).join(' ');
     return [one.tagName, text, Math.round(box.x), Math.round(box.y), Math.round(box.width), Math.round(box.height)];

@@ -12,6 +12,7 @@ from envgym.messages import Action, text_of
 from envgym.task import Task
 from envgym_environments.experts import expert_of
 from envgym_environments.web.miniwob.reading import Element, Shown, read
+from envgym_environments.web.miniwob.shapes import fits
 
 __all__ = ["PLANS", "expert"]
 
@@ -136,50 +137,16 @@ def _shape_name(shown: Shown) -> list[Action]:
     return [_click(shown.named(name, "button"))]
 
 
-def _size(one: Element) -> str:
-    if one.tag == "text":
-        return ""
-    if one.tag == "rect":
-        return "small" if float(one.attributes["width"]) <= 12 else "large"
-    if one.tag == "circle":
-        return "small" if float(one.attributes["r"]) <= 6 else "large"
-    xs = [float(pair.split(",")[0]) for pair in one.attributes["points"].split()]
-    return "small" if max(xs) - min(xs) <= 12 else "large"
-
-
-def _fits(one: Element, words: list[str]) -> bool:
-    kinds = {"rectangle": "rect", "circle": "circle", "triangle": "polygon"}
-    for word in words:
-        if word in kinds and one.tag != kinds[word]:
-            return False
-        if word in ("letter", "digit") and (one.tag != "text" or one.text.isdigit() != (word == "digit")):
-            return False
-        if word in _COLOURS and one.attributes.get("fill") != word:
-            return False
-        if word in ("small", "large") and _size(one) not in ("", word):
-            return False
-    return True
-
-
-_COLOURS = ["red", "green", "blue", "aqua", "black", "magenta", "yellow"]
-
-
 def _shape(shown: Shown) -> list[Action]:
     words = re.sub(r"[^a-z ]", "", shown.asked.lower()).split()
-    named = [one for one in shown.all("svg")[0].children if _fits(one, words)]
+    named = [one for one in shown.all("svg")[0].children if fits(one, words)]
     return [_click(named[0])]
 
 
 def _midpoint(shown: Shown) -> list[Action]:
-    first, second = shown.all("circle")[:2]
-    return _submitted(shown, _between(first, second))
-
-
-def _between(first: Element, second: Element) -> Action:
     # the drawing begins 50 pixels from the top, where the question ends
-    x = (float(first.attributes["cx"]) + float(second.attributes["cx"])) / 2
-    y = (float(first.attributes["cy"]) + float(second.attributes["cy"])) / 2 + 50
-    return Action.call("click_at", x=x, y=y)
+    x, y = (sum(float(one.attributes[c]) for one in shown.all("circle")[:2]) / 2 for c in ("cx", "cy"))
+    return _submitted(shown, Action.call("click_at", x=x, y=y + 50))
 
 
 # what is typed
@@ -243,9 +210,8 @@ def _result(left: int, sign: str, right: int) -> int:
 
 
 def _algebra(shown: Shown) -> list[Action]:
-    left, sign, right, total = re.findall(
-        r"(x|\d+)\s*([-+])\s*(x|\d+)\s*=\s*(-?\d+)", shown.by_id("math-problem").text
-    )[0]
+    problem = shown.by_id("math-problem").text
+    left, sign, right, total = re.findall(r"(x|\d+)\s*([-+])\s*(x|\d+)\s*=\s*(-?\d+)", problem)[0]
     whole = int(total)
     if left == "x":
         answer = whole - int(right) if sign == "+" else whole + int(right)
@@ -294,11 +260,12 @@ def _radios_and_text(shown: Shown) -> list[Action]:
 
 
 def _odd_or_even(shown: Shown) -> list[Action]:
-    rows = [one for one in shown.all("div", "row") if re.search(r"\d", one.text)]
+    rows = [one for one in shown.all("div") if sum(b.tag == "button" for b in one) == 2]
     acts = []
     for row in rows:
         number = int(re.findall(r"-?\d+", row.text)[0])
-        acts.append(_click(next(b for b in row if b.text == ("Even" if number % 2 == 0 else "Odd"))))
+        name = "Even" if number % 2 == 0 else "Odd"
+        acts.append(_click(next(b for b in row if b.tag == "button" and b.text == name)))
     return _submitted(shown, *acts)
 
 
@@ -307,13 +274,11 @@ def _movie(shown: Shown) -> list[Action]:
     wanted = {"genre": genre, "director": name, "year": year}
     acts, label = [], ""
     for one in shown.elements:
-        said = next((word for word in wanted if word in one.text.lower()), "")
-        if said and one.tag not in ("input", "div") and len(one.text) < 20:
-            label = said
-        if one.tag == "input" and one.kind == "text":
-            hint = next((word for word in wanted if word in str(one.attributes).lower()), label)
-            acts.append(_fill(one, wanted[hint]))
-    return _submitted(shown, *acts)
+        label = next((word for word in wanted if one.text.lower().strip(": ") == word), label)
+        if one.tag == "input" and label:
+            acts.append(_fill(one, wanted[label]))
+    button = next(one for one in reversed(shown.elements) if one.text.lower() in ("submit", "search"))
+    return [*acts, _click(button)]
 
 
 def _agreement(shown: Shown) -> list[Action]:
@@ -338,14 +303,16 @@ def _dragged_item(shown: Shown) -> list[Action]:
 PLANS: dict[str, Plan] = {
     "button-delay": _one_wait_two, "buy-ticket": _cheapest, "choose-list": _list,
     "circle-center": _centre, "click-button": _button, "click-button-sequence": _one_two,
-    "click-checkboxes": _checkboxes, "click-checkboxes-large": _checkboxes, "click-checkboxes-transfer": _checkboxes,
+    "click-checkboxes": _checkboxes, "click-checkboxes-large": _checkboxes,
+    "click-checkboxes-transfer": _checkboxes,
     "click-dialog": _dialog, "click-dialog-2": _dialog, "click-link": _link, "click-option": _checkboxes,
     "click-scroll-list": _list, "click-shape": _shape, "click-tab": _tab, "click-test": _only_button,
     "click-test-2": lambda shown: [_click(shown.named("ONE", "button"))],
     "click-test-transfer": _only_button, "click-widget": _widget, "copy-paste": _copied, "copy-paste-2": _copied,
     "enter-date": _date, "enter-password": _enter, "enter-text": _enter, "enter-text-2": _enter_cased,
     "enter-text-dynamic": _enter, "enter-time": _time, "find-midpoint": _midpoint, "find-word": _find_word,
-    "focus-text": _focus, "focus-text-2": _focus, "form-sequence-2": _radios_and_text, "grid-coordinate": _coordinate,
+    "focus-text": _focus, "focus-text-2": _focus, "form-sequence-2": _radios_and_text,
+    "grid-coordinate": _coordinate,
     "identify-shape": _shape_name, "login-user": _login, "multi-layouts": _movie, "multi-orderings": _movie,
     "odd-or-even": _odd_or_even, "read-table": _table, "read-table-2": _two_rows, "scroll-text": _last_word,
     "sign-agreement": _agreement, "simple-algebra": _algebra, "simple-arithmetic": _arithmetic,
@@ -434,7 +401,7 @@ def _mail(shown: Shown, turn: int) -> Action:
 
 
 def _next_number(shown: Shown, turn: int) -> Action:
-    return _click(sorted(shown.all("text"), key=lambda one: float(one.text))[turn])
+    return _click(sorted(shown.all("text"), key=lambda one: float(one.text))[0])
 
 
 LOOKS: dict[str, Look] = {

@@ -1,0 +1,148 @@
+"""MiniWoB++: tasks, the same problem for a seed, forks by replay, and what the solver does."""
+
+import asyncio
+
+import pytest
+from envgym_environments.web.miniwob.env import Miniwob, miniwob_tasks
+from envgym_environments.web.miniwob.pages import RELOADED, TIMED, page_names
+from envgym_environments.web.miniwob.reading import read
+from envgym_environments.web.miniwob.solver import LOOKS, PLANS, expert
+
+from envgym.browsing import open_browser
+from envgym.env import StopReason
+from envgym.messages import Action
+from envgym.page import PageSpec
+from envgym.registry import make, spec
+from envgym.testing import check_env
+
+SEEN = (
+    'Enter "Tula".\n<div ref=e1 id="wrap"><div ref=e2 id="query">Enter "<b ref=e3>Tula</b>"</div>'
+    '<input ref=e4 type="text"></input><button ref=e5>Submit</button></div>'
+)
+
+
+@pytest.fixture(scope="module")
+def loop():
+    """One loop, and in it a browser that goes on between episodes."""
+    report = open_browser().report()
+    if not report.works:
+        pytest.skip(f"no browser: {'; '.join(report.missing)}; fix: {'; '.join(report.fix)}")
+    with asyncio.Runner() as runner:
+        browser = open_browser()
+
+        async def begin():
+            await (await browser.page(PageSpec({}))).close()
+
+        runner.run(begin())
+        yield runner
+        runner.run(browser.close())
+
+
+def test_every_page_is_there_with_splits_and_seeds():
+    assert len(page_names()) >= 125
+    tasks = spec("miniwob").tasks()
+    assert {task.metadata["page"] for task in tasks[: len(page_names())]} == set(page_names())
+    one_page = miniwob_tasks(10, pages="click-test")
+    assert [task.split for task in one_page] == (["train"] * 4 + ["heldout"]) * 2
+    assert len({task.seed for task in one_page}) == 10
+    assert set(page_names()) >= {*RELOADED, *TIMED, *PLANS, *LOOKS}
+
+
+def test_wrong_options_are_named():
+    with pytest.raises(ValueError, match="no pages"):
+        miniwob_tasks(pages="click-nothing")
+    with pytest.raises(ValueError, match="observe is 'screen'"):
+        Miniwob(miniwob_tasks(1)[0], observe="screen")
+    with pytest.raises(ValueError, match="turns is 0"):
+        Miniwob(miniwob_tasks(1)[0], turns=0)
+
+
+def test_an_observation_is_read_without_its_question():
+    shown = read(SEEN)
+    assert shown.asked == 'Enter "Tula".'
+    assert [one.ref for one in shown.elements] == ["e1", "e4", "e5"]
+    assert shown.submit().ref == "e5"
+
+
+async def solved(task, **options):
+    env, agent = Miniwob(task, **options), expert(task)
+    step = await env.reset(seed=0)
+    try:
+        while step.stop is None:
+            step = await env.step((await agent.act(step)).action)
+    finally:
+        await env.close()
+    return step
+
+
+def test_a_page_is_solved_by_what_is_observed(loop):
+    step = loop.run(solved(miniwob_tasks(1, pages="click-checkboxes")[0]))
+    assert (step.reward, step.stop) == (1.0, StopReason.GOAL)
+
+
+def test_a_bad_call_is_answered_and_turns_run_out(loop):
+    async def work():
+        env = Miniwob(miniwob_tasks(1, pages="click-test")[0], turns=3, observe="both")
+        first = await env.reset(seed=0)
+        assert "button" in first.text
+        for action in (Action.say("what?"), Action.call("click", ref="e999")):
+            step = await env.step(action)
+            assert "error" in step.text
+            assert step.reward is None
+            assert step.state_key == first.state_key
+        step = await env.step(Action.call("goto", url="http://miniwob.test/"))
+        assert step.stop is StopReason.TURN_LIMIT
+        with pytest.raises(RuntimeError, match="outside an episode"):
+            await env.step(Action.say("click e1"))
+        await env.close()
+
+    loop.run(work())
+
+
+def test_a_reset_inside_the_page_shows_what_a_loaded_page_shows(loop):
+    async def work():
+        task = miniwob_tasks(1, pages="enter-text")[0]
+        env = make("miniwob", task)
+        first = await env.reset(seed=0)
+        await env.step(Action.call("click_at", x=60, y=80))
+        again = await env.reset(seed=1)
+        assert (again.text, again.state_key) == (first.text, first.state_key)
+        await env.close()
+
+    loop.run(work())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_contract_holds(loop):
+    task = miniwob_tasks(1, pages="click-checkboxes")[0]
+    loop.run(check_env(lambda: Miniwob(task, turns=6), turns=3, deadline_s=180))
+
+
+@pytest.mark.slow
+@pytest.mark.turns
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", range(3))
+def test_pages_load_reset_and_step_and_the_solver_solves_most_that_it_knows(loop, part):
+    """All pages in three parts; in one context, one after the other."""
+    solved_pages = set()
+
+    async def work():
+        browser = open_browser()
+        for name in page_names()[part::3]:
+            for task in miniwob_tasks(2, pages=name):
+                if name in PLANS or name in LOOKS:
+                    step = await solved(task)
+                    if step.reward is not None and step.reward > 0:
+                        solved_pages.add(name)
+                        break
+                else:
+                    env = Miniwob(task)
+                    await env.reset(seed=0)
+                    await env.step(Action.call("click_at", x=80, y=120))
+                    await env.close()
+                    break
+        await browser.close()
+
+    loop.run(work())
+    assert len(solved_pages) >= 17, solved_pages
