@@ -4,7 +4,8 @@ Names are those of the parts of the accessible-name computation that plain pages
 (https://www.w3.org/TR/accname-1.2/): aria-label, the label element, content, placeholder and title.
 """
 
-from bs4 import BeautifulSoup, NavigableString, Tag
+from bs4 import BeautifulSoup, Tag
+from bs4.element import NavigableString
 
 from envgym.page import Node
 
@@ -65,7 +66,7 @@ def name_of(tag: Tag, soup: BeautifulSoup) -> str:
     if tag.name in ("input", "textarea", "select") and tag.get("type") not in ("submit", "button"):
         around = tag.find_parent("label")
         if around is None and tag.has_attr("id"):
-            around = soup.find("label", attrs={"for": tag["id"]})
+            around = soup.find("label", attrs={"for": str(tag["id"])})
         if isinstance(around, Tag) and (text := _text_without_controls(around)):
             return text
         return str(tag.get("placeholder") or tag.get("title") or "").strip()
@@ -127,7 +128,7 @@ def set_value(soup: BeautifulSoup, tag: Tag, value: str) -> None:
     """Change a control: its text, or for a box or radio button "" or "on"."""
     if tag.get("type") in ("checkbox", "radio"):
         if tag.get("type") == "radio":
-            for other in soup.find_all("input", attrs={"type": "radio", "name": tag.get("name")}):
+            for other in soup.find_all("input", attrs={"type": "radio", "name": str(tag.get("name", ""))}):
                 other.attrs.pop("checked", None)
         tag.attrs.pop("checked", None)
         if value:
