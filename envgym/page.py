@@ -269,6 +269,10 @@ class Page(Protocol):
         """
         ...
 
+    def forget_refs(self) -> None:
+        """Refs are given anew, from e1 on: for an environment that begins another episode in the same document."""
+        ...
+
     async def storage(self) -> Storage:
         """Cookies, and the local storage of the sites that are open in a tab."""
         ...

@@ -1,1 +1,1 @@
-"""Worlds of the web: what is asked of an agent with a page in front of it."""
+"""Worlds that are web pages, played in a browser that is found by name."""

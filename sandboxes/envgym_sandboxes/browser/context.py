@@ -276,6 +276,11 @@ class Context:
         async with self._lock:
             return await self._asked(lambda tab: tab.run(expression))
 
+    def forget_refs(self) -> None:
+        """Refs are given anew."""
+        for tab in self.tabs:
+            tab.forget_refs()
+
     async def storage(self) -> Storage:
         """Cookies, and the local storage of the sites that are open."""
         async with self._lock:

@@ -40,7 +40,7 @@ _FLAGS = """
 --disable-domain-reliability --disable-client-side-phishing-detection --disable-site-isolation-trials
 --password-store=basic --use-mock-keychain --force-webrtc-ip-handling-policy=disable_non_proxied_udp
 --disable-gpu-vsync --disable-frame-rate-limit
---disable-features=Translate,OptimizationHints,MediaRouter,HttpsUpgrades,PaintHolding,BackForwardCache
+--disable-features=Translate,MediaRouter,HttpsUpgrades,PaintHolding,BackForwardCache,AutofillServerCommunication
 --proxy-server=http://127.0.0.1:9 --proxy-bypass-list=<-loopback> about:blank
 """
 """Without a limit of frames a screenshot need not wait for one. What belongs to no context has a proxy that is not

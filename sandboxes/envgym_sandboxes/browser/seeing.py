@@ -287,6 +287,7 @@ def _pruned(tab: Tab, snapshot: dict[str, Any]) -> str:
         children.setdefault(parent, []).append(index)
     typed = zip(nodes["inputValue"]["index"], nodes["inputValue"]["value"], strict=True)
     values = {index: value for index, value in typed if value >= 0}
+    texts = dict(zip(nodes["textValue"]["index"], nodes["textValue"]["value"], strict=True))
     out: list[str] = []
     waiting: list[int | str] = [*reversed(children.get(-1, []))]
     while waiting:
@@ -300,6 +301,8 @@ def _pruned(tab: Tab, snapshot: dict[str, Any]) -> str:
             if at in shown and (text := " ".join(strings[nodes["nodeValue"][at]].split())):
                 out.append(escape(text, quote=False))
             continue
+        if name == "TEXTAREA":
+            below = []  # what is typed in it is told, not what it began with
         if name.upper() in _SKIPPED or name.startswith("::"):
             continue
         inside_select = name in ("OPTION", "OPTGROUP")
@@ -309,6 +312,8 @@ def _pruned(tab: Tab, snapshot: dict[str, Any]) -> str:
                 f"<{tag} ref={ref_of(tab, nodes['backendNodeId'][at])}{_attributes(strings, nodes, at, values)}>"
             )
             waiting.append(f"</{tag}>")
+            if name == "TEXTAREA":
+                out.append(escape(strings[texts.get(at, -1)] if texts.get(at, -1) >= 0 else "", quote=False))
         waiting += below
         if inside_select:
             shown.update(below)

@@ -192,8 +192,7 @@ class Tab:
                 frame["id"],
                 frame.get("unreachableUrl") or frame["url"] + frame.get("urlFragment", ""),
             )
-            self.refs.clear()
-            self.nodes.clear()
+            self.forget_refs()
             if (origin := origin_of(self.url)) is not None:
                 self.visited.add(origin)
         elif (origin := origin_of(frame["url"])) is not None:
@@ -225,6 +224,11 @@ class Tab:
         self.crashed = True
         if not self.dead.done():
             self.dead.set_result(None)
+
+    def forget_refs(self) -> None:
+        """What is seen next is e1."""
+        self.refs.clear()
+        self.nodes.clear()
 
     # its end
 

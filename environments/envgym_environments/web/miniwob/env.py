@@ -1,0 +1,226 @@
+"""`miniwob`: the pages of MiniWoB++ played in a browser with typed tools, a page's own reward at its end.
+
+A reset begins the next problem inside the loaded page, which takes milliseconds. Snapshots and forks are replays,
+checked by what was seen. What the browser does (crash, hang) is never a reward: the page is loaded anew.
+"""
+
+import hashlib
+import json
+from typing import Any, Literal, get_args
+
+from envgym.browsing import open_browser
+from envgym.env import Step, StopReason
+from envgym.errors import EnvironmentFailure
+from envgym.messages import Action, Message, ParseError, ToolCall
+from envgym.page import Browser, Folder, Page, PageLimits, PageSpec, PageView, Wanted
+from envgym.page_actions import Goto, Hover, Target
+from envgym.page_text import acted_text, tree_text
+from envgym.page_tools import page_tools, read_page_action
+from envgym.registry import EnvSpec
+from envgym.task import Task, TaskSet
+from envgym.tools import parse_call
+from envgym_environments.web.miniwob.pages import (
+    FIXED_DAY,
+    ORIGIN,
+    STATE,
+    TIMED,
+    address,
+    begin,
+    html_folder,
+    page_names,
+)
+
+__all__ = ["SPEC", "Miniwob", "miniwob_tasks"]
+
+Observed = Literal["dom", "tree", "both"]
+SIZE = (480, 320)
+_TOOLS = page_tools(
+    "click", "click_at", "hover", "fill", "type_text", "press", "select", "drag", "drag_at", "scroll", "wait"
+)
+
+
+class Miniwob:
+    """One page of MiniWoB++.
+
+    observe: the page as pruned HTML ("dom"), as accessibility tree ("tree"), or both; refs name elements in either.
+    turns: after which an episode is over. screenshot: whether `Step.info` has one, as PNG, under "screenshot".
+    browser: the kind of browser. It is started by the first reset, and shared with others of this event loop.
+    """
+
+    tools = _TOOLS
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        observe: Observed = "dom",
+        turns: int = 20,
+        screenshot: bool = False,
+        browser: str = "chromium",
+    ) -> None:
+        if observe not in get_args(Observed):
+            raise ValueError(f"observe is {observe!r}; it must be one of {', '.join(get_args(Observed))}")
+        if turns < 1:
+            raise ValueError(f"turns is {turns}; it must be at least 1")
+        self.task = task
+        self._name = str(task.metadata["page"])
+        if self._name not in page_names():
+            raise ValueError(f"MiniWoB++ has no page {self._name!r}; it has {', '.join(page_names())}")
+        self._wanted = Wanted(tree=observe != "dom", dom=observe != "tree", screenshot=screenshot)
+        self._turns, self._kind = turns, browser
+        self._browser: Browser | None = None
+        self._page: Page | None = None
+        self._turn = 0
+        self._over = True
+
+    async def reset(self, *, seed: int) -> Step:
+        """The task's problem from its beginning; the seed changes nothing, for the task has its own."""
+        page = await self._loaded()
+        asked = begin(f"{self._name}/{self.task.seed}")
+        if trouble := await page.run(asked):
+            raise EnvironmentFailure(f"page {self._name!r} does not begin: {trouble}")
+        page.forget_refs()
+        await page.act(Hover(Target(x=SIZE[0] - 1, y=SIZE[1] - 1)))  # where the mouse was is no part of a problem
+        self._turn, self._over = 0, False
+        state = await self._state(page)
+        return await self._seen(page, state, [], first=True)
+
+    async def _loaded(self) -> Page:
+        if self._page is None:
+            # moving pages are never quiet: what they are waited for is how long a turn takes
+            moving = self._name in TIMED
+            limits = PageLimits(act_s=30.0, settle_s=0.2 if moving else 10.0, quiet_s=0.02)
+            site = {ORIGIN: Folder(str(html_folder()))}
+            spec = PageSpec(site, start=address(self._name), size=SIZE, scripts=(FIXED_DAY,), limits=limits)
+            self._browser = self._browser or open_browser(self._kind)
+            self._page = await self._browser.page(spec)
+        elif await self._page.run("location.href") != address(self._name):
+            acted = await self._page.act(Goto(address(self._name)))
+            if not acted.outcome.ok:
+                raise EnvironmentFailure(f"page {self._name!r} is not loaded: {acted_text(acted)}")
+        return self._page
+
+    async def _state(self, page: Page) -> dict[str, Any]:
+        found = await page.run(f"typeof core === 'undefined' ? null : {STATE}")
+        if not isinstance(found, dict):
+            return {
+                "done": False,
+                "reward": 0,
+                "reason": "",
+                "utterance": "",
+                "seen": [],
+                "fields": [],
+                "gone": True,
+            }
+        return found
+
+    async def step(self, action: Action) -> Step:
+        """Do what is called, call by call, until the page says that the problem is over."""
+        if self._over or self._page is None:
+            raise RuntimeError(f"step outside an episode in task {self.task.id!r}: call reset(seed=...) first")
+        self._turn += 1
+        messages: list[Message] = []
+        page = self._page
+        state: dict[str, Any] = {"done": False, "gone": False}
+        for call in self._read(action):
+            text = await self._do(page, call)
+            name = call.id if isinstance(call, ToolCall) else ""
+            role: Literal["tool", "user"] = "tool" if name else "user"
+            messages.append(Message(role=role, content=text, tool_call_id=name))
+            state = await self._state(page)
+            if state["done"] or state.get("gone"):
+                break
+        return await self._seen(page, state, messages)
+
+    def _read(self, action: Action) -> tuple[ToolCall | ParseError, ...]:
+        if action.error is not None:
+            return (action.error,)
+        return action.calls or (parse_call(action.text, self.tools),)
+
+    async def _do(self, page: Page, call: ToolCall | ParseError) -> str:
+        read = call if isinstance(call, ParseError) else read_page_action(call, self.tools)
+        if isinstance(read, ParseError):
+            return f"error: {read.message[:500]}"
+        acted = await page.act(read)
+        return acted_text(acted) or "done"
+
+    async def _seen(self, page: Page, state: dict[str, Any], said: list[Message], *, first: bool = False) -> Step:
+        if state["done"]:
+            self._over = True
+            reward = float(state["reward"])
+            told = f"The problem is over: reward {reward:g}. {state['reason']}".strip()
+            return Step(
+                (*said, Message(role="user", content=told)),
+                reward=reward,
+                channels={"reward": reward, "turns": float(self._turn)},
+                stop=StopReason.GOAL if reward > 0 else StopReason.LOST,
+                state_key=f"{self.task.id}/over/{reward:g}",
+            )
+        stop = None
+        if state.get("gone") or self._turn >= self._turns:
+            stop = StopReason.LOST if state.get("gone") else StopReason.TURN_LIMIT
+            self._over = True
+        view = await page.view(self._wanted)
+        text = f"{state['utterance']}\n{self._shown(view)}" if not state.get("gone") else "The page is gone."
+        return Step(
+            (*said, Message(role="user", content=text)),
+            reward=0.0 if stop is StopReason.LOST else None,
+            channels={"reward": 0.0, "turns": float(self._turn)} if stop else {},
+            stop=stop,
+            state_key=_key(self.task.id, state),
+            info={"screenshot": view.screenshot} if view.screenshot else {},
+        )
+
+    def _shown(self, view: PageView) -> str:
+        parts = [f"error: {view.error}"] if view.error else []
+        if view.tree is not None:
+            parts.append(tree_text(view.tree))
+        if view.dom is not None:
+            parts.append(view.dom)
+        return "\n".join(parts)
+
+    async def close(self) -> None:
+        """Close the page, and give the browser back."""
+        self._over = True
+        browser, self._browser, self._page = self._browser, None, None
+        if browser is not None:
+            await browser.close()
+
+
+def _key(task: str, state: dict[str, Any]) -> str:
+    """What the page shows and where, and what its fields hold."""
+    told = json.dumps([task, state["seen"], state["fields"]])
+    return hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def miniwob_tasks(count: int | None = 1300, *, pages: str = "", seed: int = 0) -> TaskSet:
+    """`count` problems (None: without end), page by page, then the pages' next problems; of each page the last of
+    five is of the split "heldout".
+
+    pages: names separated by commas, "" for all. Raises ValueError for one that there is not, or a count below one.
+    """
+    names = tuple(name.strip() for name in pages.split(",") if name.strip()) or page_names()
+    if wrong := [name for name in names if name not in page_names()]:
+        raise ValueError(f"MiniWoB++ has no pages {wrong}; it has {', '.join(page_names())}")
+    if count is not None and count < 1:
+        raise ValueError(f"count is {count}; it must be at least 1, or None for tasks without end")
+
+    def make(index: int) -> Task:
+        number, page = divmod(index, len(names))
+        return Task(
+            id=f"miniwob/{names[page]}/{seed}/{number}",
+            prompt=f"Do what the page {names[page]} asks for.",
+            split="heldout" if number % 5 == 4 else "train",
+            seed=seed * 1_000_003 + number,
+            metadata={"page": names[page], "timed": names[page] in TIMED},
+        )
+
+    return TaskSet.lazy(make, length=count)
+
+
+SPEC = EnvSpec(
+    name="miniwob",
+    tasks=miniwob_tasks,
+    make=Miniwob,
+    description="MiniWoB++: 130 small web pages in a browser, with their own rewards.",
+)

@@ -1,0 +1,83 @@
+"""The pages of the package `miniwob`, and how a problem of theirs begins and is read; only its HTML files are used.
+
+Each page draws its problem with `Math.random`, so a seed decides it. Time plays no part: the day is fixed, the
+countdown is out of sight, and the reward is the page's own before it is discounted by the time taken.
+"""
+
+import json
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from envgym.errors import SandboxUnavailable
+
+__all__ = ["BEGIN", "FIXED_DAY", "ORIGIN", "STATE", "TIMED", "address", "begin", "html_folder", "page_names"]
+
+ORIGIN = "http://miniwob.test"
+
+TIMED = frozenset(("chase-circle", "moving-items", "simon-says"))
+"""Pages that go on moving while nobody acts: what is seen depends on the clock, so they are no case for replay."""
+
+FIXED_DAY = """(() => {
+  const Real = Date, base = Real.UTC(2026, 0, 15, 12), began = performance.now();
+  const now = () => base + Math.floor(performance.now() - began);
+  window.Date = class Date extends Real {
+    constructor(...given) { if (given.length) super(...given); else super(now()); }
+    static now() { return now(); }
+  };
+})();"""
+
+BEGIN = """(seed => {
+  if (typeof core === 'undefined' || typeof genProblem !== 'function') return 'no page of MiniWoB';
+  core.EPISODE_MAX_TIME = 2e9;
+  if (window.jQuery) jQuery.fx.off = true;
+  if (document.activeElement && document.activeElement !== document.body) document.activeElement.blur();
+  if (!core.cover_div) core.startEpisode();
+  core.clearTimer();
+  Math.seedrandom(seed);
+  core.startEpisodeReal();
+  clearInterval(core.CD_TIMER);
+  document.getElementById('reward-display').style.display = 'none';
+  const canvas = document.getElementById('click-canvas');
+  if (canvas) canvas.style.display = 'none';
+  return '';
+})"""
+
+STATE = """(() => {
+  const fields = [...document.querySelectorAll('input,select,textarea')].map(
+    (f) => [f.type, f.type === 'checkbox' || f.type === 'radio' ? f.checked : f.value]);
+  const cover = document.getElementById('sync-task-cover'), own = ['reward-display', 'click-canvas'];
+  const seen = [...document.body.querySelectorAll('*')].filter((one) => one !== cover && !one.closest('#reward-display')
+    && !own.includes(one.id) && !['SCRIPT', 'STYLE'].includes(one.tagName)).map((one) => {
+    const box = one.getBoundingClientRect();
+    const text = [...one.childNodes].filter((t) => t.nodeType === 3).map((t) => t.nodeValue.trim()).join(' ');
+    return [one.tagName, text, Math.round(box.x), Math.round(box.y), Math.round(box.width), Math.round(box.height)];
+  });
+  return {done: WOB_DONE_GLOBAL, reward: WOB_RAW_REWARD_GLOBAL, reason: String(WOB_REWARD_REASON ?? ''),
+    utterance: core.getUtterance(), seen, fields};
+})()"""
+
+
+@cache
+def html_folder() -> Path:
+    """Where the package has its HTML files. Raises SandboxUnavailable where it is not installed."""
+    found = find_spec("miniwob")
+    if found is None or not found.submodule_search_locations:
+        raise SandboxUnavailable("the pages of MiniWoB++ are not here; fix: pip install 'envgym[web]'")
+    return Path(found.submodule_search_locations[0]) / "html"
+
+
+@cache
+def page_names() -> tuple[str, ...]:
+    """Every page, by name."""
+    return tuple(sorted(path.stem for path in (html_folder() / "miniwob").glob("*.html")))
+
+
+def address(page: str) -> str:
+    """The address of a page."""
+    return f"{ORIGIN}/miniwob/{page}.html"
+
+
+def begin(seed: str) -> str:
+    """The expression that begins the problem of a seed in the page, whatever was played in it before."""
+    return f"{BEGIN}({json.dumps(seed)})"

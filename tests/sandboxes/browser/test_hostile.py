@@ -1,0 +1,269 @@
+"""Pages that misbehave cost one typed outcome, reach nothing outside, and no other episode; one test each."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from envgym.browsing import open_browser
+from envgym.errors import EnvironmentFailure, SandboxDied
+from envgym.page import Outcome, PageLimits, PageSpec, Tcp, Wanted
+from envgym.page_actions import Click, Goto, NewTab, Press, Target, Wait
+
+pytestmark = [pytest.mark.slow, pytest.mark.turns]
+
+QUICK = PageLimits(act_s=6.0, settle_s=2.0)
+"""For pages that do hang: what must not take long there is not waited for."""
+
+BUTTON = Click(Target(role="button", name=""))
+
+
+def attack(play, script, *, outcomes, limits=QUICK, **more):
+    """Click a button that runs a script; afterwards the episode goes on in its own page. Gives what came of it."""
+
+    async def work(page):
+        acted = await page.act(BUTTON)
+        assert acted.outcome in outcomes, acted
+        assert (await page.act(Goto("http://a.test/"))).outcome.ok
+        assert [node.name for node in (await page.view()).tree if node.role == "button"] == ["go"]
+        return acted
+
+    return play(work, f'<button onclick="{script}">go</button>', limits=limits, **more)
+
+
+def test_an_infinite_loop_is_a_hang(play):
+    acted = attack(play, "for (;;) {}", outcomes={Outcome.HUNG})
+    assert "no answer" in acted.message
+
+
+def test_an_alert_storm_is_ended(play):
+    acted = attack(play, "for (;;) alert('again')", outcomes={Outcome.HUNG})
+    assert "dialogs without end" in acted.message
+    assert 0 < len(acted.dialogs) <= 8
+
+
+def test_dialogs_are_answered_and_told(play):
+    acted = attack(play, "alert(1); confirm('sure?'); prompt('name', 'x')", outcomes={Outcome.DONE})
+    assert [(one.kind, one.accepted) for one in acted.dialogs] == [
+        ("alert", True),
+        ("confirm", True),
+        ("prompt", True),
+    ]
+
+
+def test_popups_are_bounded(play):
+    acted = attack(
+        play, "for (let n = 0; n < 40; n++) open('/b.html?' + n)", outcomes={Outcome.DONE, Outcome.BUSY}, b="<p>B"
+    )
+    assert acted.opened >= 7
+
+
+def test_a_page_of_a_hundred_megabytes_is_told_and_not_sent(play):
+    async def work(page):
+        await page.act(BUTTON)
+        view = await page.view(Wanted(tree=True, dom=True, text=True))
+        assert "too large" in view.error
+        assert view.tree is None
+        assert (await page.act(Goto("http://a.test/b.html"))).outcome.ok
+
+    grow = "for (let n = 0; n < 100; n++) document.body.append('x'.repeat(1 << 20))"
+    play(work, f'<button onclick="{grow}">go</button>', b="<p>B", limits=PageLimits(act_s=60.0, settle_s=20.0))
+
+
+def test_downloads_are_data_within_their_bound(play):
+    save = "a = document.createElement('a'); a.download = '../../x.txt'; a.href = '/f.html'; a.click()"
+    acted = attack(play, save, outcomes={Outcome.DONE, Outcome.BUSY}, f="hello", limits=PageLimits())
+    assert [one.content for one in acted.downloads] == [b"hello"]
+    assert "/" not in acted.downloads[0].name
+    large = attack(
+        play, save, outcomes={Outcome.DONE, Outcome.BUSY}, f="x" * 100_000, limits=PageLimits(download_bytes=1000)
+    )
+    assert [one.content for one in large.downloads] == [None]
+
+
+@pytest.mark.parametrize("way", ["location = 'http://b.test/x'", "location = '/to.html'"])
+def test_a_redirect_outside_is_refused(play, way):
+    page = "<meta http-equiv=refresh content='0;url=http://b.test/x'>"
+    acted = attack(play, way, outcomes={Outcome.REFUSED}, to=page)
+    assert acted.refused == ("http://b.test/x",)
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "view-source:http://a.test/", "chrome://version", "data:text/html,x"]
+)
+def test_other_schemes_are_closed_to_agents_and_pages(play, url):
+    async def work(page):
+        for action in (Goto(url), NewTab(url)):
+            assert (await page.act(action)).outcome is Outcome.REFUSED
+        await page.act(BUTTON)
+        assert (await page.view()).url == "http://a.test/"
+        assert "root:" not in ((await page.view(Wanted(text=True))).text or "")
+
+    play(work, f"<button onclick=\"location = '{url}'\">go</button>")
+
+
+def test_nothing_of_this_host_is_reached(play):
+    """By fetch, image, web socket, beacon, WebRTC and worker: not by address, not by the loopback."""
+    with socket.socket() as tcp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        for one in (tcp, udp):
+            one.bind(("127.0.0.1", 0))
+            one.settimeout(0.2)
+        tcp.listen()
+        port, udp_port = tcp.getsockname()[1], udp.getsockname()[1]
+        place = f"127.0.0.1:{port}"
+        script = (
+            f"fetch('http://{place}/').catch(() => 0); new Image().src = 'http://localhost:{port}/';"
+            f"try {{ new WebSocket('ws://{place}/') }} catch (e) {{}}; navigator.sendBeacon('http://{place}/');"
+            f"c = new RTCPeerConnection({{iceServers: [{{urls: 'stun:127.0.0.1:{udp_port}'}}]}});"
+            "c.createDataChannel('x'); c.createOffer().then(o => c.setLocalDescription(o));"
+            f"new Worker(URL.createObjectURL(new Blob(['fetch(`http://{place}/`)'])))"
+        )
+        acted = attack(play, script, outcomes={Outcome.DONE, Outcome.BUSY})
+        assert f"http://{place}/" in acted.refused
+        for one in (tcp, udp):
+            with pytest.raises(TimeoutError):
+                one.accept() if one is tcp else one.recv(10)
+
+
+def test_service_workers_are_not_there(play):
+    async def work(page):
+        assert await page.run("typeof navigator.serviceWorker") == "undefined"
+
+    play(work, "<p>x")
+
+
+def test_a_crashed_renderer_is_its_own_episodes_alone(loop, site):
+    spec = PageSpec({"http://a.test": site("<button>go</button>")}, start="http://a.test/")
+
+    async def work():
+        async with open_browser() as browser:
+            one, other = await browser.page(spec), await browser.page(spec)
+            one.tabs[0].kill()
+            assert (await one.act(Wait(5.0))).outcome in (Outcome.CRASHED, Outcome.HUNG)
+            assert (await other.act(BUTTON)).outcome is Outcome.DONE
+            with pytest.raises(EnvironmentFailure):
+                await one.run("nothing.there")
+            assert (await one.act(Goto("http://a.test/"))).outcome is Outcome.DONE
+
+    loop.run(work())
+
+
+def test_episodes_see_nothing_of_each_other(loop, site):
+    spec = PageSpec({"http://a.test": site("<input aria-label=Word value=secret>")}, start="http://a.test/")
+
+    async def work():
+        async with open_browser() as browser:
+            one, other = await browser.page(spec), await browser.page(spec)
+            await one.run(
+                "(document.cookie = 'a=1', localStorage.a = '1', new BroadcastChannel('c').postMessage('x'))"
+            )
+            await one.act(Click(Target(name="Word")))
+            for keys in ("Control+a", "Control+c"):
+                await one.act(Press(keys))
+            assert await other.run("document.cookie + (localStorage.a || '')") == ""
+            await other.act(Click(Target(name="Word")))
+            for keys in ("Control+a", "Control+v"):
+                await other.act(Press(keys))
+            assert await other.run("document.querySelector('input').value") == "secret", "nothing was pasted"
+            await one.act(Press("End"))
+            await one.act(Press("Control+v"))
+            assert await one.run("document.querySelector('input').value") == "secretsecret"
+
+    loop.run(work())
+
+
+def test_a_site_whose_server_is_gone_is_not_an_exception(play):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+
+        async def work(page):
+            await page.act(Goto("http://b.test/"))
+            assert "does not answer" in ((await page.view(Wanted(text=True))).text or "")
+
+        play(work, "<p>x", sites={"http://b.test": Tcp("127.0.0.1", port)})
+
+
+def test_files_outside_a_folder_are_not_served(play, tmp_path):
+    (tmp_path.parent / "outside.txt").write_text("secret")
+
+    async def work(page):
+        (tmp_path / "link.html").symlink_to(tmp_path.parent / "outside.txt")
+        for path in ("../outside.txt", "%2e%2e/outside.txt", "link.html", "..%2foutside.txt"):
+            await page.act(Goto(f"http://a.test/{path}"))
+            assert "secret" not in ((await page.view(Wanted(text=True))).text or "")
+
+    play(work, "<p>x")
+
+
+def _group(pid):
+    """Every process below one."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        found += [int(child), *_group(child)]
+    return found
+
+
+def _alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _all_end(pids):
+    end = time.monotonic() + 30
+    while any(map(_alive, pids)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not any(map(_alive, pids))
+
+
+def test_a_browser_that_dies_is_the_worlds_fault_and_the_next_page_has_a_new_one(site):
+    spec = PageSpec({"http://a.test": site("<button>go</button>")}, start="http://a.test/")
+
+    async def work():
+        async with open_browser() as browser:
+            page = await browser.page(spec)
+            group = _group(os.getpid())
+            assert len(group) > 3
+            os.kill(_group(os.getpid())[0], signal.SIGKILL)
+            with pytest.raises(SandboxDied):
+                for _ in range(100):
+                    await page.act(Wait(0.1))
+            assert (await (await browser.page(spec)).act(BUTTON)).outcome is Outcome.DONE
+        assert await asyncio.to_thread(_all_end, group)
+
+    with contextlib.suppress(ProcessLookupError):
+        asyncio.run(work())
+
+
+OWNER = """
+import asyncio, sys
+from envgym.browsing import open_browser
+from envgym.page import Folder, PageSpec
+async def main():
+    async with open_browser() as browser:
+        await browser.page(PageSpec({"http://a.test": Folder(sys.argv[1])}, start="http://a.test/"))
+        print("there", flush=True)
+        await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+def test_nothing_is_left_when_the_owner_is_killed(site):
+    folder = site("<p>x")
+    with subprocess.Popen([sys.executable, "-c", OWNER, folder.path], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"there\n"
+        group = _group(owner.pid)
+        assert len(group) > 3
+        owner.kill()
+        owner.wait()
+    assert _all_end(group)
