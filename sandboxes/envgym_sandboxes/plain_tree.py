@@ -14,9 +14,10 @@ __all__ = ["control_of", "nodes_of", "options_of", "sent_by", "set_value", "valu
 _HIDDEN = {"head", "script", "style", "template", "noscript", "option"}
 _ROLES = {
     "a": "link", "button": "button", "textarea": "textbox", "select": "combobox", "img": "image",
-    "nav": "navigation", "main": "main", "header": "banner", "footer": "contentinfo", "table": "table", "tr": "row", "td": "cell",
-    "th": "columnheader", "ul": "list", "ol": "list", "li": "listitem", "article": "article", "p": "paragraph",
-    "h1": "heading", "h2": "heading", "h3": "heading", "h4": "heading",
+    "nav": "navigation", "main": "main", "header": "banner", "footer": "contentinfo", "table": "table",
+    "tr": "row", "td": "cell", "th": "columnheader", "ul": "list", "ol": "list", "li": "listitem",
+    "article": "article", "p": "paragraph", "h1": "heading", "h2": "heading", "h3": "heading",
+    "h4": "heading",
 }  # fmt: skip
 _INPUTS = {
     "checkbox": "checkbox", "radio": "radio", "search": "searchbox", "number": "spinbutton", "submit": "button",

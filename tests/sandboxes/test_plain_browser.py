@@ -68,7 +68,8 @@ def test_a_tree_has_roles_names_and_values_and_nothing_hidden(tmp_path):
 def test_a_form_sends_what_is_in_it_and_the_button_that_was_pressed(tmp_path):
     _, view, _ = played(
         tmp_path, Fill(named("Name"), "Bo & Co"), Select(named("Size"), ("small",)),
-        Click(named("Box", "checkbox")), Fill(named("Text"), "two\nlines"), Click(named("B", "radio")), Click(named("Send")),
+        Click(named("Box", "checkbox")), Fill(named("Text"), "two\nlines"),
+        Click(named("B", "radio")), Click(named("Send")),
     )  # fmt: skip
     assert "/sent?name=Bo+%26+Co&token=t&size=s&box=one&text=two%0Alines&way=b&do=it" in view.text
 
