@@ -2,8 +2,8 @@
 
 The environment's whole reset (database, page, first view) stands beside its floor in the same run: loading the
 start page again in the same browser and taking its tree, which resets nothing. The server's part alone stands
-beside a bare `deserialize`, a step (a click on a link, its page, its tree) beside the same address loaded, a fork in
-the middle of an episode beside a reset. `plain` is the browser without scripts.
+beside a bare `deserialize`, a step (a click on a link, its page, its tree) beside the same address loaded, a fork
+in the middle of an episode beside a reset. `plain` is the browser without scripts.
 """
 
 import asyncio
