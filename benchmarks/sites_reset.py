@@ -1,9 +1,9 @@
 """What a reset of the self-hosted sites costs: server state by snapshot and a warm context (bar 100 ms).
 
-The environment's whole reset (database, page, first view) stands beside its floor in the same run: loading the start
-page again in the same browser and taking its tree, which resets nothing. The server's part alone stands beside a
-bare `deserialize`, a step (a click on a link, its page, its tree) beside the same address loaded, a fork in the
-middle of an episode beside a reset. `plain` is the browser without scripts.
+The environment's whole reset (database, page, first view) stands beside its floor in the same run: loading the
+start page again in the same browser and taking its tree, which resets nothing. The server's part alone stands
+beside a bare `deserialize`, a step (a click on a link, its page, its tree) beside the same address loaded, a fork
+in the middle of an episode beside a reset. `plain` is the browser without scripts.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ def main(arguments=None):
     rows = []
     for browser in ("chromium", "plain"):
         all_found = [asyncio.run(measure(site, browser, repeats)) for site in sites]
-        mid = {name: statistics.median(sum((one[name] for one in all_found), [])) for name in all_found[0]}
+        mid = {name: statistics.median(value for one in all_found for value in one[name]) for name in all_found[0]}
         bar = 100.0 if browser == "chromium" else None
         rows += [
             Row(f"{browser}: reset", mid["reset"], mid["reload"], "reload + tree", "ms", bar, absolute=True),

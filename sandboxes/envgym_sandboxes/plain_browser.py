@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlencode, urljoin, urlsplit
 
 import httpx
 from bs4 import BeautifulSoup, Tag
@@ -190,8 +190,7 @@ class PlainPage:
         if method == "POST":
             await self._go("POST", address, pairs)
         else:
-            query = str(httpx.QueryParams(pairs))
-            await self._go("GET", urlsplit(address)._replace(query=query).geturl())
+            await self._go("GET", urlsplit(address)._replace(query=urlencode(pairs)).geturl())
 
     async def _travel(self, by: int) -> None:
         if not 0 <= self._at + by < len(self._history):

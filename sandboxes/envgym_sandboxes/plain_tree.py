@@ -4,7 +4,8 @@ Names are those of the parts of the accessible-name computation that plain pages
 (https://www.w3.org/TR/accname-1.2/): aria-label, the label element, content, placeholder and title.
 """
 
-from bs4 import BeautifulSoup, NavigableString, Tag
+from bs4 import BeautifulSoup, Tag
+from bs4.element import NavigableString
 
 from envgym.page import Node
 
@@ -13,9 +14,10 @@ __all__ = ["control_of", "nodes_of", "options_of", "sent_by", "set_value", "valu
 _HIDDEN = {"head", "script", "style", "template", "noscript", "option"}
 _ROLES = {
     "a": "link", "button": "button", "textarea": "textbox", "select": "combobox", "img": "image",
-    "nav": "navigation", "main": "main", "header": "banner", "footer": "contentinfo", "table": "table", "tr": "row", "td": "cell",
-    "th": "columnheader", "ul": "list", "ol": "list", "li": "listitem", "article": "article", "p": "paragraph",
-    "h1": "heading", "h2": "heading", "h3": "heading", "h4": "heading",
+    "nav": "navigation", "main": "main", "header": "banner", "footer": "contentinfo", "table": "table",
+    "tr": "row", "td": "cell", "th": "columnheader", "ul": "list", "ol": "list", "li": "listitem",
+    "article": "article", "p": "paragraph", "h1": "heading", "h2": "heading", "h3": "heading",
+    "h4": "heading",
 }  # fmt: skip
 _INPUTS = {
     "checkbox": "checkbox", "radio": "radio", "search": "searchbox", "number": "spinbutton", "submit": "button",
@@ -65,7 +67,7 @@ def name_of(tag: Tag, soup: BeautifulSoup) -> str:
     if tag.name in ("input", "textarea", "select") and tag.get("type") not in ("submit", "button"):
         around = tag.find_parent("label")
         if around is None and tag.has_attr("id"):
-            around = soup.find("label", attrs={"for": tag["id"]})
+            around = soup.find("label", attrs={"for": str(tag["id"])})
         if isinstance(around, Tag) and (text := _text_without_controls(around)):
             return text
         return str(tag.get("placeholder") or tag.get("title") or "").strip()
@@ -127,7 +129,7 @@ def set_value(soup: BeautifulSoup, tag: Tag, value: str) -> None:
     """Change a control: its text, or for a box or radio button "" or "on"."""
     if tag.get("type") in ("checkbox", "radio"):
         if tag.get("type") == "radio":
-            for other in soup.find_all("input", attrs={"type": "radio", "name": tag.get("name")}):
+            for other in soup.find_all("input", attrs={"type": "radio", "name": str(tag.get("name", ""))}):
                 other.attrs.pop("checked", None)
         tag.attrs.pop("checked", None)
         if value:

@@ -26,6 +26,7 @@ def _wanted(db: sqlite3.Connection, rng: np.random.Generator) -> tuple[dict[str,
         rows = _free(db, asked)
         if 2 <= len(rows) <= 20 and rows[0]["price"] != rows[1]["price"]:
             return asked, rows
+    raise AssertionError("tries() raises at its end")
 
 
 def _free(db: sqlite3.Connection, asked: dict[str, str]) -> list[sqlite3.Row]:

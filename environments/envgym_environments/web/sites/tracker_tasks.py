@@ -131,6 +131,7 @@ def _filter(db: sqlite3.Connection, rng: np.random.Generator, least: int, most: 
         found = int(db.execute(sql, tuple(chosen.values())).fetchone()[0])
         if least <= found <= most:
             return chosen, found
+    raise AssertionError("tries() raises at its end")
 
 
 def _said(chosen: dict[str, str]) -> str:

@@ -47,7 +47,7 @@ def answer_text(text: str) -> None:
 
 
 _PAGE = page_tools("click", "click_named", "click_at", "fill", "select", "press", "type_text", "scroll", "goto")
-_OURS = tuple(map(tool_spec, (back, answer_number, answer_text, done)))
+_OURS = (tool_spec(back), tool_spec(answer_number), tool_spec(answer_text), tool_spec(done))
 
 
 @dataclass(slots=True)
@@ -108,12 +108,12 @@ class WebSites:
             if self._browser is None:
                 self._browser = open_browser(self._kind)
             sites = {self.served.site.origin: UnixSocket(self.served.server.path)}
-            self._page = await self._browser.page(PageSpec(sites, start=start, storage=storage))
+            page = self._page = await self._browser.page(PageSpec(sites, start=start, storage=storage))
         self._sound()
         if self.served.asked is None:
             raise EnvironmentFailure(f"{start} was not asked for as a document by the browser {self._kind!r}")
         self._browsing = _Browsing(self.served.asked)
-        self._view = await self._page.view(Wanted())
+        self._view = await page.view(Wanted())
 
     async def _leave(self) -> None:
         page, self._page = self._page, None
