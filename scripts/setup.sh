@@ -68,7 +68,7 @@ optional_packages() {
   fi
 }
 
-# A display and its applications: 16 MB to download, 126 MB on disk, some 25 s. Debian's own Python has what AT-SPI needs.
+# A display and its applications: at most 16 MB to download and 126 MB on disk, some 30 s. Debian's own Python has what AT-SPI needs.
 desktop_packages() {
   local missing=() pair
   for pair in /usr/bin/Xvfb:xvfb /usr/bin/openbox:openbox /usr/bin/dbus-daemon:dbus-daemon \

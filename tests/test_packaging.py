@@ -47,6 +47,10 @@ KEPT_IN_MODULE = {
     "replay": {"as_env", "forked"},
     "rollout": {"took_s", "unplayed"},
     "sandbox": {"is_warm"},
+    "screen": {
+        "Acted", "Box", "Button", "Click", "Drag", "Invoke", "Move", "Node", "Press", "Scroll", "SetText", "Target",
+        "Type", "Wait", "Window",
+    },
     "store": {
         "Answered", "Damage", "Ended", "Graded", "Record", "Said", "TokenBatch", "Tokens", "Turned", "is_store",
     },

@@ -31,7 +31,6 @@ class Sources(importlib.abc.Loader):
     def exec_module(self, module):
         exec(compile(sources[module.__name__], module.__name__, "exec"), module.__dict__)
 sys.meta_path.insert(0, Sources())
-import importlib
 main = importlib.import_module(given["main"]).main
 del sys.meta_path[0]
 main(given)

@@ -430,8 +430,9 @@ def test_a_cell_has_a_budget_of_processor_time_with_what_it_starts(make, run, wo
 
 
 def test_what_goes_inside_needs_nothing_but_the_standard_library():
-    boot = interpreter_server._BOOT.replace("main(given)", "print(main.__module__)")
-    given = base64.b64encode(zlib.compress(json.dumps({"sources": interpreter_server._sources()}).encode()))
+    boot = interpreter_server.BOOT.replace("main(given)", "print(main.__module__)")
+    asked = {"sources": interpreter_server._sources(), "main": "envgym_sandboxes.inside.main"}
+    given = base64.b64encode(zlib.compress(json.dumps(asked).encode()))
     command = [sys.executable, "-I", "-S", "-W", "error", "-c", boot]  # no site-packages: this package is not there
     done = subprocess.run(command, input=given, capture_output=True, check=False, timeout=60)
     assert done.stdout == b"envgym_sandboxes.inside.main\n", done.stderr.decode()

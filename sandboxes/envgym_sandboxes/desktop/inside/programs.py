@@ -190,10 +190,13 @@ class Programs:
                 path.unlink()
 
     def end(self) -> None:
-        """End everything."""
+        """End everything, and remove what a killed X server leaves."""
         for pid in descendants(os.getpid()):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
+        number = self.display.removeprefix(":")
+        for path in (f"/tmp/.X11-unix/X{number}", f"/tmp/.X{number}-lock"):
+            Path(path).unlink(missing_ok=True)
 
 
 def _opened(_function: object, path: str, _error: object) -> None:

@@ -141,14 +141,19 @@ def _shown(element: Any, depth: int, level: int = 0) -> Iterator[tuple[Any, int]
     if level > _DEEPEST:
         return
     try:
-        role, states = element.get_role_name(), element.get_state_set()
+        states = element.get_state_set()
+        if not states.contains(Atspi.StateType.SHOWING):  # each question is a round trip: most are saved here
+            return
+        role = element.get_role_name()
     except GLib.Error:  # it is gone
         return
-    if role in _PASSING or not states.contains(Atspi.StateType.SHOWING):
+    if role in _PASSING:
         return
     told = role not in _ARRANGE or bool(_name(element))
     if told:
         yield element, depth
+    if role == "menu" and not states.contains(Atspi.StateType.SELECTED):  # closed, with hundreds of entries
+        return
     if states.contains(Atspi.StateType.MANAGES_DESCENDANTS) and element.get_child_count() > _MOST_NODES:
         return  # a table of a million cells makes each when it is asked for
     for child in _children(element):
