@@ -2,11 +2,11 @@
 
     python benchmarks/sql_training.py --runs runs/sql --json benchmarks/results/sql_training.json
 
-Each seed is one run of `envgym train --preset sql`: an expert's episodes on training databases, a transformer of about
-a million parameters from scratch that imitates them for a while, 20 minutes of reinforcement learning on two cores,
-and evaluation before and after on other databases. The bar: the mean gain, as it is sampled, is at least 20 points. A
-run that is finished in the folder is taken as it is, one that was stopped goes on. With --quick it is a few updates
-of the smallest model: to see that it runs, its success means nothing.
+Each seed is one run of `envgym train --preset sql`: an expert's episodes on training databases, a transformer of
+about a million parameters from scratch that imitates them for a while, 20 minutes of reinforcement learning on two
+cores, and evaluation before and after on other databases. The bar: the mean gain, as it is sampled, is at least 20
+points. A run that is finished in the folder is taken as it is, one that was stopped goes on. With --quick it is a
+few updates of the smallest model: to see that it runs, its success means nothing.
 """
 
 import argparse

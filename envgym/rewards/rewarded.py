@@ -221,7 +221,8 @@ def _words(action: Action) -> str:
 
 def _latest(said: tuple[str, ...]) -> tuple[str, ...]:
     """The last texts that fit, the last of all in any case, cut."""
-    kept, room = [], _MOST_SAID
+    kept: list[str] = []
+    room = _MOST_SAID
     for text in reversed(said):
         if kept and len(text) > room:
             break

@@ -243,7 +243,7 @@ def test_model_folders_and_agents_are_compared_on_the_same_worlds(config, tmp_pa
 
 def test_presets_are_valid_configurations():
     for name in presets():
-        assert load(base=preset(name)).env == "code-repair"
+        assert load(base=preset(name)).env == ("sql" if name == "sql" else "code-repair")
     with pytest.raises(ValueError, match="known: demo, record"):
         preset("none")
     with pytest.raises(ValueError, match=r"did you mean 'record'\?"):
