@@ -210,15 +210,14 @@ def test_where_envgym_runs_in_an_interpreter_with_vllm_the_engine_is_inside(pyth
     assert worst < 1e-4
 
 
-@pytest.mark.parametrize("staleness", [0, 1])
-def test_envgym_train_samples_with_vllm_and_gives_it_the_weights_of_every_step(python, tmp_path, staleness):
+def test_envgym_train_samples_with_vllm_and_gives_it_the_weights_of_every_step(python, tmp_path):
     settings = {
         "env": "guess", "expert": "random", "tasks": 8, "turns": 4, "threads": 1, "model.size": "1M",
-        "model.context": 256, "warm_start.min_updates": 2, "warm_start.max_updates": 2, "warm_start.rows": 4,
-        "warm_start.imitate": "all", "reinforce.steps": 3, "reinforce.tasks": 2, "reinforce.group": 2,
-        "reinforce.teaches": "all", "reinforce.credit": "reinforce", "reinforce.loop.staleness": staleness,
-        "evaluate.tasks": 2, "evaluate.greedy": "false", "evaluate.baselines": "[]",
-        "sampler.kind": "vllm", "sampler.python": python, "sampler.threads": 1,
+        "model.context": 512, "model.answer": 64, "warm_start.min_updates": 2, "warm_start.max_updates": 2,
+        "warm_start.rows": 4, "warm_start.imitate": "all", "reinforce.steps": 3, "reinforce.tasks": 2,
+        "reinforce.group": 2, "reinforce.teaches": "all", "reinforce.credit": "reinforce",
+        "reinforce.loop.staleness": 0, "evaluate.tasks": 2, "evaluate.greedy": "false",
+        "evaluate.baselines": "[]", "sampler.kind": "vllm", "sampler.python": python, "sampler.threads": 1,
     }  # fmt: skip
     arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     assert run(["train", "--out", str(tmp_path / "run"), "--json", *arguments]) == 0
