@@ -4,15 +4,19 @@ OUT ?= runs/demo
 PYTHON_BIN = $(VENV)/bin/python
 # peers that benchmarks import without all that they depend on
 BESIDE = verl==0.9.1 omegaconf codetiming trl==1.16.0
-export VENV
+VLLM_VENV ?= .vllm-venv
+export VENV VLLM_VENV
 
-.PHONY: help setup sources demo check test core bars fuzz clean
+.PHONY: help setup vllm sources demo check test core bars fuzz clean
 
 help: ## This list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 setup: ## The virtual environment with all dependencies.
 	@scripts/setup.sh
+
+vllm: setup ## vLLM for CPUs in an environment of its own ($(VLLM_VENV)); setup makes it too, unless VLLM_VENV=none.
+	@scripts/vllm_env.sh
 
 sources: setup ## The source packages that code-repair tasks are built from, checked by hash.
 	@$(PYTHON_BIN) scripts/fetch_sources.py

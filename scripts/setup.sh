@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes the virtual environment ($VENV, default .venv) with everything that tests, training and the demo need.
+# vLLM has an environment of its own beside it: see scripts/vllm_env.sh.
 # Idempotent: it does nothing while pyproject.toml, constraints.txt, this file and the checkout's place are what they were.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -131,7 +132,10 @@ optional_packages
 desktop_packages
 language_packages
 stamp="$VENV/.envgym-$(stamp_of)"
-[ -e "$stamp" ] && exit 0
+if [ -e "$stamp" ]; then
+  scripts/vllm_env.sh || say "without vLLM: its tests cannot run"
+  exit 0
+fi
 if [ ! -x "$VENV/bin/python" ]; then
   python=$(find_python)
   say "making $VENV with $python"
@@ -139,6 +143,10 @@ if [ ! -x "$VENV/bin/python" ]; then
 fi
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 pip=$VENV/bin/pip
+# beside the rest: pip computes on one processor
+scripts/vllm_env.sh &
+vllm=$!
+trap 'kill "$vllm" 2>/dev/null || true' EXIT
 say "installing torch $TORCH (CPU build)"
 install_torch
 say "installing envgym with the extras code, data, docker, train, endpoint, cluster, lora, mcp, sql, search, text, watch, web and dev"
@@ -148,4 +156,5 @@ say "downloading the wheel of trl 1.16.0"
 "$pip" download -qq --no-deps -d "$VENV/wheels" trl==1.16.0
 rm -f "$VENV"/.envgym-*
 touch "$stamp"
+wait "$vllm" || say "without vLLM: its tests cannot run"
 say "done: $VENV"

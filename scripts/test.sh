@@ -44,6 +44,12 @@ if [ -z "${DOCKER_HOST:-}" ] && [ "$(id -u)" -eq 0 ]; then
   DOCKER_HOST=$(scripts/dockerd.sh start) && export DOCKER_HOST || true
 fi
 
+# vLLM, where scripts/vllm_env.sh has made its environment.
+vllm=${VLLM_VENV:-.vllm-venv}/bin/python
+if [ -z "${ENVGYM_VLLM_PYTHON:-}" ] && [ -x "$vllm" ]; then
+  ENVGYM_VLLM_PYTHON=$(cd "$(dirname "$vllm")" && pwd)/python && export ENVGYM_VLLM_PYTHON
+fi
+
 # Plugins are named, not discovered: discovery loads what the suite does not use.
 export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 run() { # NAME, then arguments of pytest

@@ -15,9 +15,10 @@ from envgym.options import hint
 from envgym_agents.learn.config_loop import LoopSettings, Watch
 from envgym_agents.learn.config_loss import LearnerMemory, Loss
 from envgym_agents.learn.config_reinforce import Critic, Frozen, Members, Reinforce
+from envgym_agents.learn.config_sampler import Sampler
 
 __all__ = [
-    "Critic", "Evaluate", "LearnerMemory", "LoopSettings", "Loss", "Members", "ModelConfig", "Reinforce",
+    "Critic", "Evaluate", "LearnerMemory", "LoopSettings", "Loss", "Members", "ModelConfig", "Reinforce", "Sampler",
     "TrainConfig", "WarmStart", "Watch", "load", "override",
 ]  # fmt: skip
 
@@ -172,6 +173,7 @@ class TrainConfig(Frozen):
     max_tokens: int = Field(default=8192, ge=64)
     """computed positions per forward pass: memory, not mathematics"""
     learner: LearnerMemory = LearnerMemory()
+    sampler: Sampler = Sampler()
     max_failures: float = Field(default=0.5, ge=0, le=1)
     """a run stops when the world failed a larger share of the episodes of a step or an evaluation"""
 

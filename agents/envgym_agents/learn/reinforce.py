@@ -44,9 +44,13 @@ __all__ = ["Loop", "OnStep", "Progress", "Versioned", "ended"]
 
 
 class Versioned(Protocol):
-    """What the loop needs of a policy: the count of updates to the weights it samples from."""
+    """What the loop needs of a policy: to be told that the learner's model has changed, and which version it is."""
 
     version: int
+
+    async def update(self, weights: None = None, *, version: int | None = None) -> int:
+        """Sample from the model as it is now; one version more where none is given."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ class Loop:
         """Train until a bound of the configuration is reached, from the newest checkpoint if there is one."""
         if find("schemes", self.config.credit).greedy and self.make_greedy is None:
             raise ValueError(f"scheme {self.config.credit!r} compares with greedy members; give make_greedy")
-        progress = self._resume()
+        progress = await self._resume()
         begun = time.perf_counter() - progress.seconds
         while not (stop := ended(self.config, progress)):
             progress = await self._step(progress, begun)
@@ -138,7 +142,7 @@ class Loop:
         rng = np.random.default_rng([self.seed, 6, step])
         if groups:
             learned |= self.learner.update(groups, config, rng, lr=lr)
-        self.policy.version += 1
+        await self.policy.update()
         ended = time.perf_counter()
         tokens = progress.tokens + sum(episode.sampled_tokens for episode in found.episodes)
         tokens += int(learned.get("fresh_tokens", 0))
@@ -181,13 +185,14 @@ class Loop:
         rows = credited(grown, scheme, self.config, is_fresh)
         return rows, learned | {"fresh_tokens": learned["fresh_tokens"] + tokens}
 
-    def _resume(self) -> Progress:
+    async def _resume(self) -> Progress:
         newest = latest(self.folder)
         progress = Progress()
         if newest is not None:
             stored = self.learner.load(newest, beside=None if self.valuation is None else self.valuation.load)
             progress = replace(Progress(**stored), stop="")
-        self.order.cursor, self.policy.version = progress.cursor, progress.step
+        self.order.cursor = progress.cursor
+        await self.policy.update(version=progress.step)
         return progress
 
     def _save(self, progress: Progress) -> None:

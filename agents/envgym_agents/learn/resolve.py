@@ -17,6 +17,7 @@ from envgym_agents.learn.overlap import staleness_of
 from envgym_agents.learn.play import Scripted
 from envgym_agents.learn.values.valuation import try_scheme
 from envgym_agents.model import check_device, shape_of
+from envgym_agents.policies.chosen import opener
 
 __all__ = ["Resolved", "check_folder", "check_student", "resolve", "try_agents"]
 
@@ -55,6 +56,8 @@ def resolve(config: TrainConfig, agents: Iterable[tuple[str, str]]) -> Resolved:
         chosen[name] = Scripted(make, options)
     _named("reinforce.credit", config.reinforce.credit, lambda: _check_credit(config))
     check_device(config.device)
+    if config.sampler.kind == "vllm":
+        _named("sampler.kind", "vllm", lambda: opener(config.sampler))
     return Resolved(evenly(train, config.tasks), evenly(test, config.evaluate.tasks), chosen)
 
 

@@ -20,7 +20,7 @@ from envgym_agents.chat import LMAgents, tools_message
 from envgym_agents.learn.adapters import adapt, adapted, merged_weights
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.model import load_model, max_length, new_model, save_model, weights_digest
-from envgym_agents.policies.transformer import TransformerPolicy
+from envgym_agents.policies.chosen import ModelPolicy, policy_over
 from envgym_agents.template import FolderTemplate, OwnTemplate, spoken, template_for
 from envgym_agents.tokenizer import train_tokenizer
 
@@ -38,13 +38,17 @@ class Student:
     tokenizer: Any
     config: TrainConfig
     weights: str = ""
-    policy: TransformerPolicy = field(init=False)
+    policy: ModelPolicy = field(init=False)
     template: OwnTemplate | FolderTemplate = field(init=False)
 
     def __post_init__(self) -> None:
         self.template = template_for(self.tokenizer)
-        self.policy = TransformerPolicy(
-            self.model, max_length=min(self.config.model.context, max_length(self.model)), seed=self.config.seed
+        self.policy = policy_over(
+            self.model,
+            self.config.sampler,
+            max_length=min(self.config.model.context, max_length(self.model)),
+            seed=self.config.seed,
+            weights_of=merged_weights if adapted(self.model) else None,
         )
 
     def agents(self, *, temperature: float) -> LMAgents:

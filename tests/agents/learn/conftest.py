@@ -155,6 +155,10 @@ class WordPolicy:
     temperature: float = 1.0
     version: int = 0
 
+    async def update(self, weights: None = None, *, version: int | None = None) -> int:
+        self.version = self.version + 1 if version is None else version
+        return self.version
+
 
 class WordAgent:
     """One token per action, chosen among the legal words."""

@@ -283,11 +283,12 @@ class VllmPolicy:
         self.counts.gaps.append(worst)
         self._refused = None
         if not worst <= self.tolerance:
+            what = f"{type(self.model).__name__}, {self.model.dtype}"
             self._refused = SamplerDiffers(
                 f"after update {self.version} the log-probabilities of {self.engine} differ by {worst:.3g} nats "
                 f"from the model's own, and {self.tolerance:g} are allowed: it did not take the weights, or "
-                f"computes this architecture ({type(self.model).__name__}, {self.model.dtype}) in another way. Sample with "
-                "sampler.kind = 'transformers', or raise sampler.tolerance if that is what the number type gives"
+                f"computes this architecture ({what}) in another way. Sample with sampler.kind = 'transformers', "
+                "or raise sampler.tolerance if that is what the number type gives"
             )
             raise self._refused
 
