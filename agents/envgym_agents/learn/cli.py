@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 import tomllib
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,9 @@ from rich.console import Console
 from envgym.options import hint
 from envgym_agents.learn.config import TrainConfig, load
 from envgym_agents.learn.crew import crew_size, launched
+from envgym_agents.learn.plan import facts_of, plan_of
 from envgym_agents.learn.pool import report_runs
+from envgym_agents.learn.resolve import check_student
 from envgym_agents.learn.run import evaluate_folders, train
 from envgym_agents.learn.settings import settings_text
 from envgym_agents.learn.worker import follow
@@ -43,6 +46,9 @@ _Settings = Annotated[
     typer.Option(
         "--settings", callback=_print_settings, is_eager=True, help="Print every setting as TOML, and end."
     ),
+]
+_Plan = Annotated[
+    bool, typer.Option("--plan", help="Print what would run, and the memory it needs; refuse what cannot fit.")
 ]
 _Out = Annotated[Path, typer.Option("--out", help="The run folder; it must not exist, or be resumed.")]
 _Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
@@ -81,6 +87,7 @@ def train_command(  # noqa: PLR0913  # one parameter per option
     resume: _Resume = False,
     as_json: _Json = False,
     settings: _Settings = False,
+    plan: _Plan = False,
 ) -> None:
     """Train a language model by reinforcement learning: warm start, policy gradients, evaluation, report.
 
@@ -89,6 +96,9 @@ def train_command(  # noqa: PLR0913  # one parameter per option
     """
     console = None if as_json else Console(stderr=True)
     chosen = _configuration(config, preset, overrides, seed)
+    if plan:
+        _print_plan(chosen, as_json)
+        return
     if (started := launched()) is not None and started[0] > 0:
         crew_size(chosen.learner.processes)
         follow(chosen.device)
@@ -97,6 +107,18 @@ def train_command(  # noqa: PLR0913  # one parameter per option
     if as_json:
         json.dump(report, sys.stdout, indent=1)
         print()
+
+
+def _print_plan(config: TrainConfig, as_json: bool) -> None:
+    """The plan, and then, where something cannot fit, the refusal. Nothing is written."""
+    check_student(config)
+    found = plan_of(config, facts_of(config))
+    if as_json:
+        json.dump(asdict(found), sys.stdout, indent=1)
+        print()
+    else:
+        print("\n".join(found.lines()))
+    found.check()
 
 
 def eval_command(  # noqa: PLR0913  # one parameter per option
