@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 import tomllib
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +21,7 @@ from envgym_agents.learn.config import TrainConfig, load
 from envgym_agents.learn.crew import crew_size, launched
 from envgym_agents.learn.plan import facts_of, plan_of
 from envgym_agents.learn.pool import report_runs
+from envgym_agents.learn.recipe import Stage, follow_recipe, recipe
 from envgym_agents.learn.resolve import check_student
 from envgym_agents.learn.run import evaluate_folders, train
 from envgym_agents.learn.settings import settings_text
@@ -50,6 +52,10 @@ _Settings = Annotated[
 _Plan = Annotated[
     bool, typer.Option("--plan", help="Print what would run, and the memory it needs; refuse what cannot fit.")
 ]
+_Recipe = Annotated[
+    str | None,
+    typer.Option("--recipe", help="Stages one after the other: sft-preference-rl, zero-rl, growing-turns, a file."),
+]
 _Out = Annotated[Path, typer.Option("--out", help="The run folder; it must not exist, or be resumed.")]
 _Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
 _Json = Annotated[bool, typer.Option("--json", help="The report as JSON on standard output, and nothing else.")]
@@ -71,11 +77,34 @@ def preset(name: str | None) -> dict[str, Any]:
     return tomllib.loads(known[name])
 
 
+_presets = preset  # where an option has its name
+
+
 def _configuration(
     config: Path | None, name: str | None, overrides: list[str] | None, seed: int | None
 ) -> TrainConfig:
-    texts = [*(overrides or ()), *([] if seed is None else [f"seed={seed}"])]
-    return load(config, texts, base=preset(name))
+    return load(config, _texts(overrides, seed), base=preset(name))
+
+
+def _texts(overrides: list[str] | None, seed: int | None) -> list[str]:
+    return [*(overrides or ()), *([] if seed is None else [f"seed={seed}"])]
+
+
+def _follow(stages: Sequence[Stage], out: Path, resume: bool, console: Console | None, plan: bool) -> None:
+    """The stages of a recipe: run, or only planned. Without a console the result is JSON."""
+    if launched() is not None:
+        raise ValueError(
+            "a recipe's stages start their own processes (learner.processes): start it without torchrun"
+        )
+    if plan:
+        for stage in stages:
+            print(f"stage {stage.name}")
+            _print_plan(stage.config, console is None)
+        return
+    reports = follow_recipe(stages, out, resume=resume, console=console)
+    if console is None:
+        json.dump(reports, sys.stdout, indent=1)
+        print()
 
 
 def train_command(  # noqa: PLR0913  # one parameter per option
@@ -88,6 +117,7 @@ def train_command(  # noqa: PLR0913  # one parameter per option
     as_json: _Json = False,
     settings: _Settings = False,
     plan: _Plan = False,
+    recipe_name: _Recipe = None,
 ) -> None:
     """Train a language model by reinforcement learning: warm start, policy gradients, evaluation, report.
 
@@ -95,6 +125,10 @@ def train_command(  # noqa: PLR0913  # one parameter per option
     --settings prints every setting with its default and bound, as docs/settings.md does.
     """
     console = None if as_json else Console(stderr=True)
+    if recipe_name is not None:
+        stages = recipe(recipe_name, config=config, overrides=_texts(overrides, seed), base=_presets(preset))
+        _follow(stages, out, resume, console, plan)
+        return
     chosen = _configuration(config, preset, overrides, seed)
     if plan:
         _print_plan(chosen, as_json)

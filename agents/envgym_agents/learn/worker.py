@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import FileStore  # type: ignore[attr-defined]
+from torch.distributed import FileStore, rendezvous  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from envgym_agents.learn.config import TrainConfig
@@ -59,7 +59,7 @@ def join(device: str, *, store: Path | None, rank: int, size: int) -> DeviceMesh
     backend = "nccl" if kind == "cuda" else "gloo"
     meeting: Any
     if store is None:
-        meeting, rank, size = next(dist.rendezvous("env://", timeout=_MEETING))
+        meeting, rank, size = next(rendezvous("env://", timeout=_MEETING))
     else:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all of them are on this host
         meeting = FileStore(str(store), size)
