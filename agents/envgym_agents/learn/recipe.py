@@ -1,8 +1,8 @@
 """A recipe: training runs one after the other, each from the model that the one before it left.
 
-It is a TOML file with a list of stages, each a name and what its configuration has beside the common one. A stage has a
-run folder of its own, and what is found finished there is not done again: a recipe that was killed, in a stage or
-between two, goes on with the same command and ``--resume``.
+It is a TOML file with a list of stages, each a name and what its configuration has beside the common one. A stage
+has a run folder of its own, and what is found finished there is not done again: a recipe that was killed, in a
+stage or between two, goes on with the same command and ``--resume``.
 """
 
 import tomllib
