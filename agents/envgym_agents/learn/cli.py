@@ -7,6 +7,8 @@ import asyncio
 import json
 import sys
 import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +19,10 @@ from rich.console import Console
 from envgym.options import hint
 from envgym_agents.learn.config import TrainConfig, load
 from envgym_agents.learn.crew import crew_size, launched
+from envgym_agents.learn.plan import facts_of, plan_of
 from envgym_agents.learn.pool import report_runs
+from envgym_agents.learn.recipe import Stage, follow_recipe, recipe
+from envgym_agents.learn.resolve import check_student
 from envgym_agents.learn.run import evaluate_folders, train
 from envgym_agents.learn.settings import settings_text
 from envgym_agents.learn.worker import follow
@@ -44,6 +49,13 @@ _Settings = Annotated[
         "--settings", callback=_print_settings, is_eager=True, help="Print every setting as TOML, and end."
     ),
 ]
+_Plan = Annotated[
+    bool, typer.Option("--plan", help="Print what would run, and the memory it needs; refuse what cannot fit.")
+]
+_Recipe = Annotated[
+    str | None,
+    typer.Option("--recipe", help="Stages one after the other: sft-preference-rl, zero-rl, growing-turns, a file."),
+]
 _Out = Annotated[Path, typer.Option("--out", help="The run folder; it must not exist, or be resumed.")]
 _Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
 _Json = Annotated[bool, typer.Option("--json", help="The report as JSON on standard output, and nothing else.")]
@@ -65,11 +77,34 @@ def preset(name: str | None) -> dict[str, Any]:
     return tomllib.loads(known[name])
 
 
+_presets = preset  # where an option has its name
+
+
 def _configuration(
     config: Path | None, name: str | None, overrides: list[str] | None, seed: int | None
 ) -> TrainConfig:
-    texts = [*(overrides or ()), *([] if seed is None else [f"seed={seed}"])]
-    return load(config, texts, base=preset(name))
+    return load(config, _texts(overrides, seed), base=preset(name))
+
+
+def _texts(overrides: list[str] | None, seed: int | None) -> list[str]:
+    return [*(overrides or ()), *([] if seed is None else [f"seed={seed}"])]
+
+
+def _follow(stages: Sequence[Stage], out: Path, resume: bool, console: Console | None, plan: bool) -> None:
+    """The stages of a recipe: run, or only planned. Without a console the result is JSON."""
+    if launched() is not None:
+        raise ValueError(
+            "a recipe's stages start their own processes (learner.processes): start it without torchrun"
+        )
+    if plan:
+        for stage in stages:
+            print(f"stage {stage.name}")
+            _print_plan(stage.config, console is None)
+        return
+    reports = follow_recipe(stages, out, resume=resume, console=console)
+    if console is None:
+        json.dump(reports, sys.stdout, indent=1)
+        print()
 
 
 def train_command(  # noqa: PLR0913  # one parameter per option
@@ -81,6 +116,8 @@ def train_command(  # noqa: PLR0913  # one parameter per option
     resume: _Resume = False,
     as_json: _Json = False,
     settings: _Settings = False,
+    plan: _Plan = False,
+    recipe_name: _Recipe = None,
 ) -> None:
     """Train a language model by reinforcement learning: warm start, policy gradients, evaluation, report.
 
@@ -88,7 +125,14 @@ def train_command(  # noqa: PLR0913  # one parameter per option
     --settings prints every setting with its default and bound, as docs/settings.md does.
     """
     console = None if as_json else Console(stderr=True)
+    if recipe_name is not None:
+        stages = recipe(recipe_name, config=config, overrides=_texts(overrides, seed), base=_presets(preset))
+        _follow(stages, out, resume, console, plan)
+        return
     chosen = _configuration(config, preset, overrides, seed)
+    if plan:
+        _print_plan(chosen, as_json)
+        return
     if (started := launched()) is not None and started[0] > 0:
         crew_size(chosen.learner.processes)
         follow(chosen.device)
@@ -97,6 +141,18 @@ def train_command(  # noqa: PLR0913  # one parameter per option
     if as_json:
         json.dump(report, sys.stdout, indent=1)
         print()
+
+
+def _print_plan(config: TrainConfig, as_json: bool) -> None:
+    """The plan, and then, where something cannot fit, the refusal. Nothing is written."""
+    check_student(config)
+    found = plan_of(config, facts_of(config))
+    if as_json:
+        json.dump(asdict(found), sys.stdout, indent=1)
+        print()
+    else:
+        print("\n".join(found.lines()))
+    found.check()
 
 
 def eval_command(  # noqa: PLR0913  # one parameter per option

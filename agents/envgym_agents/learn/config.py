@@ -185,9 +185,10 @@ class TrainConfig(Frozen):
 
 
 def load(
-    path: str | Path | None = None, overrides: Sequence[str] = (), base: Mapping[str, Any] | None = None
-) -> TrainConfig:
-    """The configuration of a TOML file over `base`, with ``section.field=value`` overrides on top.
+    path: str | Path | None = None, overrides: Sequence[str] = (), base: Mapping[str, Any] | None = None,
+    over: Mapping[str, Any] | None = None,
+) -> TrainConfig:  # fmt: skip
+    """The configuration of a TOML file over `base`, then `over`, with ``section.field=value`` overrides on top.
 
     Raises ValueError with one line per mistake: the file or override, the field, the value, the bound.
     """
@@ -201,6 +202,7 @@ def load(
             raise ValueError(f"configuration {path}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"configuration {path} is not TOML: {error}") from error
+    _merge(values, over or {})
     for text in overrides:
         override(values, text)
     try:

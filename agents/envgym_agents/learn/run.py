@@ -159,12 +159,9 @@ class Run:
         """
         config, memory = self.config, self.config.learner
         scorer = Scorer(
-            model,
-            temperature=config.model.temperature,
-            chunk=memory.chunk,
-            checkpointed=memory.checkpoint and self.crew is None,
-            share=memory.share == "auto",
-        )
+            model, temperature=config.model.temperature, chunk=memory.chunk,
+            checkpointed=memory.checkpoint and self.crew is None, share=memory.share == "auto",
+        )  # fmt: skip
         if self.crew is not None:
             begin = Begin(config, self.begun_from.absolute(), lr, weight_decay, reference, demonstrations)
             return ShardedLearner(scorer, self.crew, begin, max_tokens=config.max_tokens, device=config.device)
@@ -173,14 +170,9 @@ class Run:
             other, _ = load_model(self.begun_from, device=config.device, dtype="float32")
             frozen = Scorer(other, temperature=config.model.temperature)
         return Learner(
-            scorer,
-            adamw(model, lr=lr, weight_decay=weight_decay),
-            max_tokens=config.max_tokens,
-            device=config.device,
-            reference=frozen,
-            demonstrations=demonstrations,
-            tokenizer=student.tokenizer,
-        )
+            scorer, adamw(model, lr=lr, weight_decay=weight_decay), max_tokens=config.max_tokens,
+            device=config.device, reference=frozen, demonstrations=demonstrations, tokenizer=student.tokenizer,
+        )  # fmt: skip
 
     async def evaluate(
         self, name: str, agents: AgentFactory, tasks: Sequence[Task] | None = None, *, weights: str = ""

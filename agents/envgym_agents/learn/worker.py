@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import FileStore  # type: ignore[attr-defined]
+from torch.distributed import FileStore, rendezvous  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from envgym_agents.learn.config import TrainConfig
@@ -34,6 +34,9 @@ __all__ = ["Begin", "follow", "join", "serve"]
 
 _IDLE = timedelta(days=7)
 """How long the others wait while rank 0 has nothing to do: worlds are played. Who dies is noticed at once."""
+
+
+_MEETING = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +57,14 @@ def join(device: str, *, store: Path | None, rank: int, size: int) -> DeviceMesh
     if kind == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
     backend = "nccl" if kind == "cuda" else "gloo"
+    meeting: Any
     if store is None:
-        dist.init_process_group(backend, timeout=_IDLE)
+        meeting, rank, size = next(rendezvous("env://", timeout=_MEETING))
     else:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all of them are on this host
         meeting = FileStore(str(store), size)
-        dist.init_process_group(backend, store=meeting, rank=rank, world_size=size, timeout=_IDLE)
+        meeting.set_timeout(_MEETING)
+    dist.init_process_group(backend, store=meeting, rank=rank, world_size=size, timeout=_IDLE)
     return init_device_mesh(kind, (size,))
 
 

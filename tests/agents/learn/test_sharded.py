@@ -1,6 +1,8 @@
 """A learner divided over processes: what it computes, what it leaves, and how it ends when one of them does."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from envgym_agents.learn.crew import Crew, crew_size  # noqa: E402
 from envgym_agents.learn.learns import Learns  # noqa: E402
 from envgym_agents.learn.pack import rows_of  # noqa: E402
 from envgym_agents.learn.ranks import Ranks  # noqa: E402
+from envgym_agents.learn.run import train  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
 from envgym_agents.learn.sharded import ShardedLearner  # noqa: E402
 from envgym_agents.learn.student import begin_model  # noqa: E402
@@ -26,6 +29,7 @@ from envgym_agents.learn.warm_start import with_observations  # noqa: E402
 from envgym_agents.learn.worker import Begin  # noqa: E402
 from envgym_agents.model import load_model, save_model  # noqa: E402
 from envgym_agents.tokenizer import train_tokenizer  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
 
 from envgym.errors import LearnerDied  # noqa: E402
 
@@ -184,3 +188,70 @@ def test_who_started_them_being_killed_they_end():
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         assert time.monotonic() < until, pids
         time.sleep(0.05)
+
+
+GUESS = """
+env = "guess"
+expert = "random"
+tasks = 12
+turns = 8
+threads = 1
+
+[model]
+size = "tiny"
+
+[warm_start]
+min_updates = 4
+max_updates = 4
+evaluate_every = 2
+rows = 8
+
+[reinforce]
+steps = 2
+tasks = 2
+group = 4
+checkpoint_every = 1
+teaches = "all"
+
+[reinforce.loop]
+staleness = 0
+
+[evaluate]
+tasks = 2
+greedy = false
+baselines = []
+bootstrap = 100
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_of_two_processes_by_torchrun_goes_on_as_one_process_to_the_same_weights(tmp_path):
+    (tmp_path / "guess.toml").write_text(GUESS)
+    program = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--no-python",
+    ]
+    command = [str(Path(sys.executable).with_name("envgym")), "train", "--config", str(tmp_path / "guess.toml")]
+    first = ["--out", str(tmp_path / "two"), "--set", "learner.processes=2", "--set", "reinforce.steps=1", "--json"]
+    done = subprocess.run([*program, *command, *first], capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(tmp_path / "two" / "trained")
+    reopened(tmp_path / "two", "reinforce")
+    whole = load(tmp_path / "guess.toml")
+    train(whole, tmp_path / "two", resume=True)
+    train(whole, tmp_path / "one")
+    one, two = (load_file(tmp_path / name / "trained" / "model.safetensors") for name in ("one", "two"))
+    assert_alike(one, two)
+
+
+def reopened(folder: Path, *stages: str) -> None:
+    """As if the run had been killed before these stages and those after them were done."""
+    stored = json.loads((folder / "stages.json").read_text())
+    kept = {name: found for name, found in stored.items() if name not in stages and "after" not in name}
+    (folder / "stages.json").write_text(json.dumps(kept))

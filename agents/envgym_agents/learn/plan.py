@@ -1,0 +1,253 @@
+"""What a training run will do and need, said before it is begun: stages, processes, memory of each device.
+
+Memory is what is held at the worst moment, by formulas that are functions of the model's shape and the
+configuration; it does not know of the allocator's holes or the libraries' own. Time is a bound: of the learner's
+arithmetic, at the rate that a matrix product is measured to reach. How long worlds take is not known.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from envgym_agents.learn.config import TrainConfig
+from envgym_agents.learn.overlap import staleness_of
+from envgym_agents.model import new_model
+
+__all__ = ["Device", "Facts", "Memory", "Plan", "facts_of", "memory_of", "plan_of"]
+
+_FLOAT = 4
+"""Bytes of a number: weights that train are float32 (`student.begin_model`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Of a model's shape, all that memory and time depend on."""
+
+    parameters: int
+    trained: int
+    layers: int
+    hidden: int
+    inner: int
+    heads: int
+    kv_width: int
+    vocabulary: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes held at once, by what they are for."""
+
+    weights: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    logits: int = 0
+    kv_cache: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(asdict(self).values())
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device: who is there, what they hold together, what there is (bytes)."""
+
+    name: str
+    holds: str
+    memory: Memory
+    there: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will run, in order, and on what."""
+
+    stages: tuple[str, ...]
+    devices: tuple[Device, ...]
+    episodes: int
+    tokens: int
+    flops: float
+    rate: float
+
+    def check(self) -> None:
+        """Raise ValueError when a device cannot hold its part, with the settings that would change it."""
+        wrong = [_too_much(one) for one in self.devices if one.memory.total > one.there]
+        if wrong:
+            raise ValueError("\n".join(wrong))
+
+    def lines(self) -> list[str]:
+        """To be read by a person."""
+        found = [f"{number}. {stage}" for number, stage in enumerate(self.stages, 1)]
+        for device in self.devices:
+            found.append(f"{device.name}: {device.holds}")
+            parts = [f"{name} {_mib(size)}" for name, size in asdict(device.memory).items() if size]
+            found.append(f"  {_mib(device.memory.total)} of {_mib(device.there)}: {', '.join(parts)}")
+        found.append(
+            f"RL: at most {self.episodes} episodes of {self.tokens} tokens together (assumed: every group that "
+            f"may be played is, and fills its context); learning from them is {self.flops:.1e} operations, "
+            f"{self.flops / self.rate / 60:,.1f} minutes at {self.rate / 1e9:,.1f} GFLOP/s, which a matrix product "
+            "reaches here now; playing comes on top"
+        )
+        return found
+
+
+def facts_of(config: TrainConfig) -> Facts:
+    """The shape of the model that a configuration begins with; no weight of a folder is read."""
+    if config.model.path is None:
+        model = new_model(config.model.vocabulary, size=config.model.size, context=config.model.context)
+    else:
+        shape = AutoConfig.from_pretrained(config.model.path, local_files_only=True)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(shape)
+    own, count = model.config.get_text_config(), sum(weight.numel() for weight in model.parameters())
+    heads = own.num_attention_heads
+    kv = getattr(own, "num_key_value_heads", None) or heads
+    width = getattr(own, "head_dim", None) or own.hidden_size // heads
+    return Facts(
+        parameters=count,
+        trained=_adapted(model, config.model.lora_rank) if config.model.lora_rank else count,
+        layers=own.num_hidden_layers,
+        hidden=own.hidden_size,
+        inner=getattr(own, "intermediate_size", None) or 4 * own.hidden_size,
+        heads=heads,
+        kv_width=kv * width,
+        vocabulary=own.vocab_size,
+    )
+
+
+def _adapted(model: Any, rank: int) -> int:
+    """Weights of low-rank adapters: two factors a linear layer, but the output (Hu et al. 2021, section 4.1)."""
+    head = model.get_output_embeddings()
+    linear = [one for one in model.modules() if isinstance(one, torch.nn.Linear) and one is not head]
+    return rank * sum(one.in_features + one.out_features for one in linear)
+
+
+def memory_of(facts: Facts, config: TrainConfig, *, processes: int, references: int = 0) -> Memory:
+    """What one process of a learner holds in an update.
+
+    Weights, gradients and AdamW's two moments are 4 + 4 + 8 bytes a weight in float32, divided by the number of
+    processes (Rajbhandari et al. 2020, "ZeRO", arXiv 1910.02054, sections 3.1 and 5); embeddings and output layer
+    are whole besides. What a layer keeps for the way back is counted as in Korthikanti et al. 2022 (arXiv
+    2205.05198, section 4.1), for this kind of layer: float32, no dropout, no scores of attention; about
+    4 (7 h + 4 k + 3 i) bytes a position, with widths h hidden, k of keys, i inner. Checkpointed it is 4 h a layer,
+    and one layer whole. Logits exist for `chunk` positions about 4 times: they, their log-softmax, its
+    exponential and the gradient.
+    """
+    positions, layers = config.max_tokens, facts.layers
+    layer = _FLOAT * (7 * facts.hidden + 4 * facts.kv_width + 3 * facts.inner) * positions
+    kept = layers * _FLOAT * facts.hidden * positions + layer if config.learner.checkpoint else layers * layer
+    unit = 0 if processes == 1 else _FLOAT * (2 * facts.vocabulary * facts.hidden)
+    return Memory(
+        weights=_FLOAT * facts.parameters * (1 + references) // processes + unit,
+        gradients=_FLOAT * facts.trained // processes,
+        optimizer=2 * _FLOAT * facts.trained // processes,
+        activations=kept,
+        logits=4 * _FLOAT * min(config.learner.chunk, positions) * facts.vocabulary,
+    )
+
+
+def _sampler(facts: Facts, config: TrainConfig) -> Memory:
+    """Weights, and keys and values of every context that is played at once (2 a layer, position and key unit)."""
+    cache = 2 * facts.layers * facts.kv_width * _FLOAT * config.model.context * config.concurrency
+    return Memory(weights=_FLOAT * facts.parameters, kv_cache=cache)
+
+
+def plan_of(config: TrainConfig, facts: Facts, *, there: int | None = None, rate: float | None = None) -> Plan:
+    """The plan of a configuration. there: bytes of a device's memory; None: what is free here.
+
+    rate: floating-point operations a second; None: as measured. An update takes 6 of them a weight and token
+    (Kaplan et al. 2020, arXiv 2001.08361, section 2.1).
+    """
+    processes, apart = config.learner.processes, staleness_of(config.reinforce) > 0
+    references = int(config.reinforce.loss.wants_reference)
+    learner, sampler = memory_of(facts, config, processes=processes, references=references), _sampler(facts, config)
+    copy = Memory(weights=_FLOAT * facts.parameters if apart else 0)
+    kind = torch.device(config.device).type
+    if kind == "cpu":
+        free = _free_here() if there is None else there
+        shared = Memory() if processes > 1 or apart else Memory(weights=-sampler.weights)
+        held = [sampler, *[learner] * processes, shared, *([copy] if processes > 1 else [])]
+        who = f"the worlds, the sampler and {processes} learner process(es)"
+        devices = [Device("this host's memory", who, _sum(held), free)]
+    else:
+        free = torch.cuda.mem_get_info()[0] if there is None else there
+        first = _sum([sampler, learner, copy if processes > 1 else Memory()])
+        devices = [Device(f"{kind}:0", "the sampler and learner process 0", first, free)]
+        devices += [
+            Device(f"{kind}:{rank}", f"learner process {rank}", learner, free) for rank in range(1, processes)
+        ]
+    groups = int(config.reinforce.tasks * config.reinforce.oversample)
+    episodes = config.reinforce.steps * groups * config.reinforce.group
+    tokens = episodes * config.model.context
+    flops = 6.0 * facts.parameters * tokens * config.reinforce.epochs
+    return Plan(_stages(config, apart), tuple(devices), episodes, tokens, flops, rate or _rate(config.device))
+
+
+def _stages(config: TrainConfig, apart: bool) -> tuple[str, ...]:
+    warm, reinforce = config.warm_start, config.reinforce
+    by = f"over {config.learner.processes} processes (FSDP2)" if config.learner.processes > 1 else "in this process"
+    how = "playing and learning overlap" if apart else "playing and learning take turns"
+    found = []
+    if warm.episodes_per_task:
+        found.append(f"expert {config.expert!r} plays {warm.episodes_per_task} episode(s) of each training task")
+        if warm.max_updates:
+            found.append(f"warm start: at most {warm.max_updates} updates of {warm.rows} rows, learner {by}")
+    players = ", ".join((*config.evaluate.baselines, "student"))
+    found.append(f"evaluation on split {config.evaluate.split!r} of {players}")
+    found.append(
+        f"RL: {reinforce.steps} steps of {reinforce.tasks} groups of {reinforce.group}, credit "
+        f"{reinforce.credit!r}, loss {reinforce.loss.kind!r}; sampler in this process, learner {by}; {how}"
+    )
+    return (*found, "evaluation again, and the report")
+
+
+def _rate(device: str) -> float:
+    """Operations a second of the best of a few matrix products, in float32."""
+    size, best = 768, 0.0
+    one = torch.ones(size, size, device=device)
+    for _ in range(5):
+        begun = time.perf_counter()
+        float((one @ one)[0, 0])
+        best = max(best, 2.0 * size**3 / (time.perf_counter() - begun))
+    return best
+
+
+def _free_here() -> int:
+    """Bytes that this host can still give, caches of files included."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError(
+        "this host does not say how much memory is free (/proc/meminfo): --plan cannot compare with it"
+    )
+
+
+def _sum(parts: Sequence[Memory]) -> Memory:
+    return Memory(**{name: sum(getattr(part, name) for part in parts) for name in Memory.__slots__})
+
+
+def _too_much(device: Device) -> str:
+    largest = max(asdict(device.memory).items(), key=lambda one: one[1])[0]
+    change = {
+        "weights": "a smaller model; learner.processes divides the learner's share",
+        "gradients": "model.lora_rank, or more learner.processes on more devices",
+        "optimizer": "model.lora_rank, or more learner.processes on more devices",
+        "activations": "learner.checkpoint = true, or a smaller max_tokens",
+        "logits": "a smaller learner.chunk",
+        "kv_cache": "a smaller concurrency or model.context",
+    }[largest]
+    return (
+        f"{device.name} has {_mib(device.there)} free, and the run holds about {_mib(device.memory.total)} there; "
+        f"most of it is {largest}, {_mib(getattr(device.memory, largest))}: {change}"
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB"
