@@ -17,7 +17,16 @@ import numpy as np
 from envgym.sandbox import Shell
 from envgym_environments.code_repair.runner import Layout, TestReport, run_tests
 
-__all__ = ["PER_PACKAGE", "PER_TASK", "Condition", "clock_library", "disagreeing", "run_under"]
+__all__ = [
+    "PER_PACKAGE",
+    "PER_TASK",
+    "Condition",
+    "busy_machine",
+    "clock_library",
+    "disagreeing",
+    "run_under",
+    "shifted_date",
+]
 
 _PLACE = "/tmp/envgym-conditions"  # below the sandbox's own root
 _PLUGIN = "envgym_order"
@@ -86,19 +95,24 @@ def _variables(condition: Condition) -> dict[str, str]:
     found = {"PYTHONHASHSEED": str(condition.hash_seed), "TZ": condition.zone}
     if condition.order is not None:
         found |= {"ENVGYM_ORDER": str(condition.order), "PYTEST_PLUGINS": _PLUGIN, "PYTHONPATH": _PLACE}
+    return found | shifted_date(condition.later_s)
+
+
+def shifted_date(later_s: int) -> dict[str, str]:
+    """The variables by which a process sees another date; none where the host cannot shift it, or by nothing."""
     library = clock_library()
-    if condition.later_s and library:
-        found |= {
-            "LD_PRELOAD": library,
-            "FAKETIME": f"+{condition.later_s}s",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "NO_FAKE_STAT": "1",
-        }
-    return found
+    if not later_s or not library:
+        return {}
+    return {
+        "LD_PRELOAD": library,
+        "FAKETIME": f"+{later_s}s",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "NO_FAKE_STAT": "1",
+    }
 
 
 @asynccontextmanager
-async def _busy(shell: Shell, count: int) -> Any:
+async def busy_machine(shell: Shell, count: int) -> Any:
     """So many processes that compute, as long as the context lasts."""
     started = [await shell.start([_PYTHON, "-c", _BUSY]) for _ in range(count)]
     try:
@@ -116,7 +130,7 @@ async def run_under(shell: Shell, layout: Layout, condition: Condition, **option
         layout = layout.model_copy(update={"tests": tuple(map(str, files))})
     if condition.busy and options.get("timeout_s"):
         options["timeout_s"] = options["timeout_s"] * (1 + condition.busy)
-    async with _busy(shell, condition.busy):
+    async with busy_machine(shell, condition.busy):
         env = _variables(condition) if condition.fresh else None
         return await run_tests(shell, layout, env=env, **options)
 

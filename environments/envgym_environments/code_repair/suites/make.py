@@ -7,6 +7,7 @@ coverage to choose places by, so every run is a run of the whole suite.
 
 import asyncio
 import hashlib
+import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
@@ -19,11 +20,19 @@ from pydantic import JsonValue
 from envgym.errors import EnvironmentFailure, SandboxDied
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task, evenly
+from envgym_environments.code_repair.conditions import Condition
 from envgym_environments.code_repair.factory import Plan, Verdict, Yield
 from envgym_environments.code_repair.filtering.licences import sources_of_tree
 from envgym_environments.code_repair.operators import Mutation, apply, candidates
 from envgym_environments.code_repair.patch import apply_patch, make_patch, parse_patch
 from envgym_environments.code_repair.runner import Outcome, TestReport
+from envgym_environments.code_repair.suites.conditions import (
+    ON_PROJECT,
+    ON_TASK,
+    programs,
+    run_suite_under,
+    suite_certificate,
+)
 from envgym_environments.code_repair.suites.guards import Guards
 from envgym_environments.code_repair.suites.measure import measure_guards
 from envgym_environments.code_repair.suites.projects import Project, missing_programs
@@ -52,7 +61,7 @@ _LINE = 200
 class SuiteBaseline:
     """What an unbroken project does: its suite without the tests that do not pass every time, and those that do.
 
-    suite_s: a whole run once everything is built. build_s: the first build.
+    suite_s: a whole run once everything is built. build_s: the first build. conditions: of all runs, in order.
     """
 
     project: Project
@@ -61,6 +70,8 @@ class SuiteBaseline:
     suite_s: float
     build_s: float
     guards: Guards = field(default_factory=Guards)
+    conditions: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def run_s(self) -> float:
@@ -87,15 +98,21 @@ class SuiteBug:
     passing: tuple[str, ...] = ()
     report: TestReport | None = None
     patch: str = ""
+    conditions: tuple[str, ...] = ()
+    seconds: float = 0.0
 
 
-async def measure_suite(shell: Sandbox, project: Project, *, repetitions: int = 2) -> SuiteBaseline:
-    """Run the suite `repetitions` times; keep the tests that passed in every run.
+async def measure_suite(
+    shell: Sandbox, project: Project, *, repetitions: int = 2, conditions: Sequence[Condition] = ()
+) -> SuiteBaseline:
+    """Run the suite `repetitions` times, and under these conditions; keep the tests that passed in every run.
 
     Raises EnvironmentFailure when it cannot be run, or when more than a quarter of it does not pass every time.
     """
     suite = project.suite
     runs = [await run_suite(shell, suite) for _ in range(max(2, repetitions))]
+    named = ["plain"] * len(runs) + [condition.name for condition in conditions]
+    runs += [await run_suite_under(shell, suite, condition, built=True) for condition in conditions]
     for run in runs:
         if run.doubt or run.collection_errors or not run.passing:
             why = run.doubt or dict(list(run.collection_errors.items())[:2]) or "no test passed"
@@ -112,7 +129,9 @@ async def measure_suite(shell: Sandbox, project: Project, *, repetitions: int = 
     others = {name: "does not pass every time" for run in runs for name in run.outcomes if name not in known}
     suite = suite.model_copy(update={"deselect": {**suite.deselect, **others}})
     guards = await measure_guards(shell, suite, project.canaries, kept)
-    return SuiteBaseline(project, suite, kept, min(run.wall_s for run in runs), runs[0].wall_s, guards)
+    versions = await programs(shell, project.needs) if conditions else {}
+    suite_s, build_s = min(run.wall_s for run in runs), runs[0].wall_s
+    return SuiteBaseline(project, suite, kept, suite_s, build_s, guards, tuple(named), versions)
 
 
 def find_trials(project: Project, tree: Path, *, seed: int) -> list[Trial]:
@@ -152,6 +171,7 @@ async def validate_in_suite(base: Sandbox, baseline: SuiteBaseline, trial: Trial
 
 
 async def _judge(sandbox: Sandbox, baseline: SuiteBaseline, trial: Trial, plan: Plan) -> SuiteBug:
+    began = time.monotonic()
     broken = apply(trial.source, trial.mutation)
     await sandbox.write(trial.path, broken.encode())
     report = await run_suite(sandbox, baseline.suite, timeout_s=baseline.run_s)
@@ -164,16 +184,23 @@ async def _judge(sandbox: Sandbox, baseline: SuiteBaseline, trial: Trial, plan: 
         again = await run_suite(sandbox, baseline.suite, timeout_s=baseline.run_s, built=True)
         if _seen(again, baseline.tests) != outcomes or again.doubt:
             return SuiteBug(trial, Verdict.FLAKY, failing)
+    for condition in ON_TASK if plan.certify else ():
+        limit_s = baseline.run_s
+        again = await run_suite_under(sandbox, baseline.suite, condition, timeout_s=limit_s, built=True)
+        if _seen(again, baseline.tests) != outcomes or again.doubt:
+            return SuiteBug(trial, Verdict.FLAKY, failing)
+    conditions = ["plain"] * plan.repetitions + [one.name for one in ON_TASK if plan.certify]
     patch = make_patch({trial.path: broken}, {trial.path: trial.source})
     (parsed,) = parse_patch(patch)
     text = apply_patch(parsed, broken)
-    assert text is not None
+    assert text == trial.source, f"the answer of {trial.mutation.digest} does not undo it"
     await sandbox.write(trial.path, text.encode())
     restored = await run_suite(sandbox, baseline.suite, timeout_s=baseline.run_s)
     if not restored.ok or any(outcome != "passed" for outcome in _seen(restored, baseline.tests).values()):
         return SuiteBug(trial, Verdict.NOT_RESTORED, failing)
     passing = tuple(name for name in baseline.tests if outcomes[name] == "passed")
-    return SuiteBug(trial, Verdict.VALID, failing, passing, report, patch)
+    spent_s = time.monotonic() - began
+    return SuiteBug(trial, Verdict.VALID, failing, passing, report, patch, tuple(conditions), spent_s)
 
 
 def _first_look(report: TestReport, failing: Sequence[str], suite: int, plan: Plan) -> Verdict | None:
@@ -208,7 +235,7 @@ async def make_suite_tasks(
         )
     tree = await project_tree(project, backend, cache=cache)
     async with await backend.create(project_world(project, tree, cache=cache)) as base:
-        baseline = await measure_suite(base, project)
+        baseline = await measure_suite(base, project, conditions=ON_PROJECT if plan.certify else ())
         queue = await asyncio.to_thread(find_trials, project, tree, seed=plan.seed)
         functions = len({_place(trial) for trial in queue}) or 1
         cap = plan.per_function or max(3, -(-2 * plan.per_package // functions))
@@ -218,9 +245,23 @@ async def make_suite_tasks(
                 counts.verdicts.setdefault(bug.trial.mutation.operator, Counter())[bug.verdict] += 1
                 if bug.verdict is Verdict.VALID:
                     made[_place(bug.trial)] += 1
-                    yield make_suite_task(baseline, tree, bug, cache=cache)
+                    task = make_suite_task(baseline, tree, bug, cache=cache)
+                    yield _certified(task, baseline, bug) if plan.certify else task
                     if made.total() >= plan.per_package:
                         return
+
+
+def _certified(task: Task, baseline: SuiteBaseline, bug: SuiteBug) -> Task:
+    """The answer restores the unbroken file byte by byte: a run of the unbroken project is one of the answer."""
+    gold = [*baseline.conditions, "restored by the answer"]
+    return suite_certificate(
+        task,
+        baseline.suite,
+        gold=gold,
+        untouched=bug.conditions,
+        versions=baseline.versions,
+        seconds=bug.seconds,
+    )
 
 
 def _place(trial: Trial) -> tuple[str, str]:

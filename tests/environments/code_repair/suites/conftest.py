@@ -1,6 +1,9 @@
 """A small project in JavaScript with a task made by hand, which takes a second where a real one takes a minute."""
 
 import asyncio
+import hashlib
+import io
+import tarfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pytest
 from envgym_environments.code_repair.suites import Suite
 from envgym_environments.code_repair.suites.guards import Guards, Insertion
 from envgym_environments.code_repair.suites.measure import measure_guards
+from envgym_environments.code_repair.suites.projects import Project
 from envgym_environments.code_repair.suites.run import run_suite
 
 from envgym.registry import make_backend
@@ -105,6 +109,35 @@ def money(tmp_path: Path) -> Callable[[SandboxBackend], Awaitable[Task]]:
                 "suite_s": 1.0,
                 "guards": guards.of(FAILING).model_dump(mode="json"),
             },
+        )
+
+    return make
+
+
+@pytest.fixture
+def money_project() -> Callable[[Path], Project]:
+    """Makes the project of the same files; its archive is in the given cache already."""
+
+    def make(cache: Path) -> Project:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz") as opened:
+            for name, text in {"top/index.js": CODE, "top/test/money.test.js": TESTS}.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(text.encode())
+                opened.addfile(info, io.BytesIO(text.encode()))
+        digest = hashlib.sha256(buffer.getvalue()).hexdigest()
+        (cache / "archives").mkdir(parents=True, exist_ok=True)
+        (cache / "archives" / f"money-{digest[:16]}").write_bytes(buffer.getvalue())
+        return Project(
+            name="money",
+            origin="npm",
+            source="money",
+            version="1.0",
+            sha256=digest,
+            licence="MIT",
+            needs=("node",),
+            canaries=CANARIES,
+            suite=SUITE,
         )
 
     return make

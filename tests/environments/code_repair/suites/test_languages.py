@@ -7,12 +7,15 @@ machine can have neither.
 import asyncio
 
 import pytest
+from envgym_environments.code_repair.cheats import IDLE
+from envgym_environments.code_repair.cheats.of_suites import OF_SUITES
 from envgym_environments.code_repair.describe import restore
 from envgym_environments.code_repair.env import CodeRepair
 from envgym_environments.code_repair.factory import Plan, Yield
 from envgym_environments.code_repair.grade import CodeRepairGrader
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.suites import LANGUAGES, Suite
+from envgym_environments.code_repair.suites.guards import Guards
 from envgym_environments.code_repair.suites.make import make_suite_tasks
 from envgym_environments.code_repair.suites.projects import missing_programs, projects
 from envgym_environments.code_repair.trials import Trials
@@ -22,8 +25,9 @@ from envgym.messages import Action
 from envgym.registry import make_backend
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task
+from envgym.testing.cheats import audit
 
-pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.timeout(1200)]
 _MADE: dict[str, list[Task]] = {}
 
 
@@ -50,8 +54,11 @@ def run(body) -> None:
     asyncio.run(work())
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_three_tasks_of_a_real_project_whose_answer_is_resolved_and_nothing_is_not(language: str) -> None:
+def test_three_tasks_of_a_real_project_are_resolved_by_their_answers_and_by_no_cheat(language: str) -> None:
+    """Of the cheats two for each language: a small project (`test_suite_cheats`) and the matrix play all."""
+
     async def body(backend: SandboxBackend) -> None:
         tasks = await made(language, backend)
         assert len(tasks) == 3 == len({task.id for task in tasks})
@@ -62,10 +69,15 @@ def test_three_tasks_of_a_real_project_whose_answer_is_resolved_and_nothing_is_n
             nothing = await grader.grade(task, "")
             assert (nothing.reward, nothing.channels["resolved"]) == (0.0, 0.0), (task.id, nothing)
             assert nothing.channels["f2p"] == 0.0
+        place = 2 * LANGUAGES.index(language)  # type: ignore[arg-type]
+        cheats = [OF_SUITES[(place + step) % len(OF_SUITES)] for step in (0, 1)]
+        found = await audit(tasks[:1], lambda task: CodeRepair(task, backend), cheats, idle=IDLE.script)
+        assert not [attempt for attempt in found if attempt.gains]
 
     run(body)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_task_carries_what_rebuilds_and_grades_it_and_does_not_show_its_answer(language: str) -> None:
     async def body(backend: SandboxBackend) -> None:
@@ -75,6 +87,9 @@ def test_a_task_carries_what_rebuilds_and_grades_it_and_does_not_show_its_answer
             assert all(
                 data[key] for key in ("package", "version", "sha256", "origin", "licence", "operator", "module")
             )
+            guards = Guards.model_validate(data["guards"])
+            assert guards.canaries
+            assert guards.twins
             assert not set(data["fail_to_pass"]) & set(data["pass_to_pass"])
             assert f"line {data['line']}" not in task.prompt
             assert all(data["gold"]["right"] not in task.prompt for _ in [0] if len(data["gold"]["right"]) > 12)

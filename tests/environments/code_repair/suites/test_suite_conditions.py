@@ -1,0 +1,62 @@
+"""Certificates of suites: that conditions reach the tests, and that a certified task is bound to what was run."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from envgym_environments.code_repair.certify import certificate_of
+from envgym_environments.code_repair.conditions import Condition, clock_library
+from envgym_environments.code_repair.factory import Plan, Yield
+from envgym_environments.code_repair.suites import Suite
+from envgym_environments.code_repair.suites.conditions import ON_PROJECT, ON_TASK, run_suite_under
+from envgym_environments.code_repair.suites.make import make_suite_tasks
+from envgym_environments.code_repair.suites.projects import Project
+
+from envgym.sandbox import SandboxBackend
+from envgym.task import World
+
+pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(300)]
+YEAR_S = 366 * 86_400
+
+
+def test_conditions_reach_what_the_command_runs(run_in_backend: Callable[..., None]) -> None:
+    line = "node -p \"new Date().getFullYear() + ' ' + process.env.TZ\" > said"
+    values = {"test": line, "reader": "exit-code"}
+    suite = Suite.model_validate({"language": "javascript", "source": ("*.js",)} | values)
+
+    async def body(backend: SandboxBackend) -> None:
+        async with await backend.create(World(workdir="/repo")) as sandbox:
+            said = []
+            for condition in (Condition("plain"), Condition("later", zone="NPT-5:45", later_s=2 * YEAR_S)):
+                await run_suite_under(sandbox, suite, condition)
+                said.append((await sandbox.read("said")).decode().split())
+        assert [zone for _, zone in said] == ["UTC", "NPT-5:45"]
+        assert int(said[1][0]) - int(said[0][0]) == (2 if clock_library() else 0)
+
+    run_in_backend(body)
+
+
+@pytest.mark.slow
+def test_a_certified_task_says_what_was_run_and_a_changed_one_does_not_load(
+    tmp_path: Path,
+    run_in_backend: Callable[[Callable[[SandboxBackend], Awaitable[None]]], None],
+    money_project: Callable[[Path], Project],
+) -> None:
+    project = money_project(tmp_path)
+
+    async def body(backend: SandboxBackend) -> None:
+        plan = Plan(per_package=1, certify=True)
+        made = make_suite_tasks(project, backend, plan, counts=Yield(), cache=tmp_path)
+        (task,) = [one async for one in made]
+        found = certificate_of(task)
+        assert found is not None
+        assert {condition.name for condition in ON_PROJECT} < found.gold.keys()
+        assert {condition.name for condition in ON_TASK} < found.untouched.keys()
+        assert found.untouched["plain"] == (plan.repetitions, plan.repetitions)
+        assert "node" in found.versions
+        assert not found.network
+        guards = {**task.metadata["guards"], "twins": []}
+        with pytest.raises(ValueError, match="changed afterwards"):
+            certificate_of(task.model_copy(update={"metadata": {**task.metadata, "guards": guards}}))
+
+    run_in_backend(body)
