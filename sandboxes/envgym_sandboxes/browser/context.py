@@ -60,6 +60,7 @@ class Context:
         self._creating -= own
         self._opened += not own
         if self._closed or (not own and len(self.tabs) >= self.spec.limits.tabs):
+            self.wire.tell("Runtime.runIfWaitingForDebugger", session)  # its opener waits for it
             self.wire.tell("Target.closeTarget", targetId=info["targetId"])
             return
         tab = Tab(info["targetId"], session, self.wire, self.spec)
