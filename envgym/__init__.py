@@ -47,6 +47,7 @@ __all__ = [
     "InterpreterSnapshot",
     "Job",
     "Keeper",
+    "LearnerDied",
     "Limits",
     "Memory",
     "MemoryUse",
@@ -161,8 +162,8 @@ _MODULES = {
     ),
     "errors": (
         "AgentFailure", "Boundary", "ContextFull", "DeadlineExceeded", "EnvgymError", "EnvironmentFailure",
-        "Failure", "GraderFailure", "InfrastructureFailure", "Misconfigured", "Overloaded", "PoolFull",
-        "ReplayDiverged", "SandboxDied", "SandboxUnavailable", "SnapshotGone", "StoreCorrupt",
+        "Failure", "GraderFailure", "InfrastructureFailure", "LearnerDied", "Misconfigured", "Overloaded",
+        "PoolFull", "ReplayDiverged", "SandboxDied", "SandboxUnavailable", "SnapshotGone", "StoreCorrupt",
     ),
     "interpreter": (
         "CellError", "CellResult", "Interpreter", "InterpreterSnapshot", "Variable",

@@ -35,6 +35,7 @@ from envgym.errors import EnvironmentFailure as EnvironmentFailure
 from envgym.errors import Failure as Failure
 from envgym.errors import GraderFailure as GraderFailure
 from envgym.errors import InfrastructureFailure as InfrastructureFailure
+from envgym.errors import LearnerDied as LearnerDied
 from envgym.errors import Misconfigured as Misconfigured
 from envgym.errors import Overloaded as Overloaded
 from envgym.errors import PoolFull as PoolFull
@@ -171,6 +172,7 @@ __all__ = [
     "InterpreterSnapshot",
     "Job",
     "Keeper",
+    "LearnerDied",
     "Limits",
     "Memory",
     "MemoryUse",

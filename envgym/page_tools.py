@@ -61,12 +61,18 @@ def hover(ref: str) -> PageAction:
 
 def fill(ref: str, text: str) -> PageAction:
     """Put a text into a field, instead of what is in it."""
-    return Fill(Target(ref=ref), text)
+    return Fill(Target(ref=ref), _short(text, 100_000, "no field takes that much"))
 
 
 def type_text(text: str) -> PageAction:
-    """Type into what has the focus, key by key."""
-    return TypeText(text)
+    """Type into what has the focus, key by key: at most 1,000 characters."""
+    return TypeText(_short(text, 1000, "fill puts longer texts into a field"))
+
+
+def _short(text: str, most: int, instead: str) -> str:
+    if len(text) > most:
+        raise ValueError(f"the text has {len(text):,} characters; it may have {most:,}: {instead}")
+    return text
 
 
 def press(keys: str) -> PageAction:

@@ -69,6 +69,7 @@ def run(command: list[str], code: str, cwd: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 @pytest.mark.timeout(600)
 @pytest.mark.slow
+@pytest.mark.turns
 def test_every_block_of_a_document_runs(document, tmp_path):
     every = blocks(document)
     missing = no_sandbox() if any(block.sandbox for block in every) else ""

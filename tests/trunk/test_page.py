@@ -99,6 +99,10 @@ def test_wrong_calls_are_told_and_never_raise():
         ("eval", {}),
     ]:
         assert isinstance(read_page_action(ToolCall(name=name, arguments=arguments)), ParseError)
+    for name, arguments in (("type_text", {"text": "x" * 1001}), ("fill", {"ref": "e1", "text": "x" * 100_001})):
+        wrong = read_page_action(ToolCall(name=name, arguments=arguments))
+        assert isinstance(wrong, ParseError)
+        assert "characters; it may have" in wrong.message
     wrong = read_page_action(ToolCall(name="upload", arguments={"ref": "e1", "file": "/etc/passwd"}))
     assert isinstance(wrong, ParseError)
     assert "offered" in wrong.message
