@@ -82,6 +82,7 @@ class Acted:
 
     message: what to tell the model; "" when all went well. dialogs: those of this action, the first of them.
     refused: addresses outside the episode's sites that were wanted, the first of them, in the order of their names.
+    downloads: what came since the action before; one that the browser begins late is told with the next action.
     opened: how many tabs the page opened. wall_s: how long it took, outside every comparison.
     """
 

@@ -118,6 +118,7 @@ class Context:
             except (Hung, Crashed, Refused) as error:
                 await self._replaced(tab, error)
             self._clipboard.clear()
+            self.downloads.clear()
         given = storage or self.spec.storage
         if given is not None:
             await write_storage(self, given)
@@ -145,7 +146,6 @@ class Context:
             began, tab = time.perf_counter(), self._now()
             self._opened = 0
             self.gate.refused.clear()
-            self.downloads.clear()
             tab.begin()
             outcome, message = await self._outcome(tab, action)
             shown = tab if tab.dialogs else self._now()

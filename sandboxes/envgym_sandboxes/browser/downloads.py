@@ -72,5 +72,7 @@ class Downloads:
         self._begun.clear()
 
     def done(self) -> tuple[Download, ...]:
-        """What came."""
-        return tuple(self._kept)
+        """What came since this was last asked: what Chromium tells of late is the next action's."""
+        kept = tuple(self._kept)
+        self._kept.clear()
+        return kept
