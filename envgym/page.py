@@ -161,7 +161,10 @@ class PageView:
 
 @dataclass(frozen=True, slots=True)
 class UnixSocket:
-    """A server that listens on a unix socket, such as one in a sandbox's directory that this host sees."""
+    """A server that listens on a unix socket, such as one in a sandbox's directory that this host sees.
+
+    path: of the socket; one that begins with a NUL is an abstract name (Linux).
+    """
 
     path: str
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -64,8 +63,9 @@ class Crew:
     def __enter__(self) -> Self:
         self._requests, theirs = Pipe()
         try:
-            folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="envgym-crew-"))
-            store = "-" if launched() else str(Path(folder) / "store")
+            # where they meet: a file without a name, so that nothing is left of it, whatever ends us
+            meeting = self._open.enter_context(tempfile.TemporaryFile())
+            store = None if launched() else meeting.fileno()
             for rank in range(1 if launched() else self.size):
                 self._start(store, rank, theirs if rank == 0 else None)
         except BaseException:
@@ -75,18 +75,25 @@ class Crew:
             theirs.close()
         return self
 
-    def _start(self, store: str, rank: int, requests: Connection | None) -> None:
+    def _start(self, store: int | None, rank: int, requests: Connection | None) -> None:
         line, theirs = Pipe()
         self._lines.append(line)
         passed = [theirs, *([] if requests is None else [requests])]
         said = self._open.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the others
         self._said.append(said)
-        values = [store, rank, self.size, self._device, self._threads, *(one.fileno() for one in passed)]
+        values = [
+            "-" if store is None else f"/proc/self/fd/{store}",
+            rank,
+            self.size,
+            self._device,
+            self._threads,
+            *(one.fileno() for one in passed),
+        ]
         try:
             self._processes.append(
                 subprocess.Popen(
                     [sys.executable, "-m", "envgym_agents.learn.worker", *map(str, values)],
-                    pass_fds=[one.fileno() for one in passed],
+                    pass_fds=[*(one.fileno() for one in passed), *([] if store is None else [store])],
                     stdin=subprocess.DEVNULL,
                     stdout=said,
                     stderr=said,

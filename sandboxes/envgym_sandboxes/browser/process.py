@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from envgym.backend_report import BackendReport
 from envgym.errors import InfrastructureFailure, SandboxDied, SandboxUnavailable
@@ -80,8 +80,8 @@ class Process:
     commands: int
     answers: int
     control: socket.socket
-    _end: "weakref.finalize[[int, int, int, socket.socket, str], Process] | None" = None
-    errors: str = ""
+    errors: BinaryIO
+    _end: "weakref.finalize[[int, int, int, socket.socket, BinaryIO], Process] | None" = None
     _asking: threading.Lock = field(default_factory=threading.Lock)
 
     def listen(self) -> tuple[socket.socket, int]:
@@ -113,10 +113,10 @@ class Process:
 
     def last_words(self) -> str:
         """What Chromium wrote on its standard error, the end of it."""
-        try:
-            return Path(self.errors).read_text(errors="replace")[-600:]
-        except OSError:
+        if self.errors.closed:
             return ""
+        size = os.fstat(self.errors.fileno()).st_size
+        return os.pread(self.errors.fileno(), 2_400, max(0, size - 2_400)).decode(errors="replace")[-600:]
 
     def end(self) -> None:
         """End every process of it; idempotent."""
@@ -124,7 +124,7 @@ class Process:
             self._end()
 
 
-def _end(pid: int, commands: int, answers: int, control: socket.socket, errors: str) -> None:
+def _end(pid: int, commands: int, answers: int, control: socket.socket, errors: BinaryIO) -> None:
     control.close()
     for fd in (commands, answers):
         os.close(fd)
@@ -132,8 +132,7 @@ def _end(pid: int, commands: int, answers: int, control: socket.socket, errors: 
         os.kill(pid, signal.SIGKILL)  # bwrap outside; what is inside dies with it
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
-    with contextlib.suppress(OSError):
-        os.remove(errors)
+    errors.close()
 
 
 def _walls(bwrap: str) -> list[str]:
@@ -180,22 +179,23 @@ def start_chromium(program: str = "", flags: Sequence[str] = ()) -> Process:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs_read, ours_write = os.pipe()
     ours_read, theirs_write = os.pipe()
-    errors_fd, errors = tempfile.mkstemp(prefix="envgym-browser-", suffix=".log")
+    errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # nameless: whatever ends us, it is gone too
     try:
-        moves = _moves(theirs.fileno(), theirs_read, theirs_write, errors_fd)
+        moves = _moves(theirs.fileno(), theirs_read, theirs_write, errors.fileno())
         pid = os.posix_spawn(bwrap, argv, {}, file_actions=moves)
     except OSError as error:
         for fd in (ours_write, ours_read):
             os.close(fd)
         ours.close()
+        errors.close()
         raise InfrastructureFailure(f"bwrap cannot be started: {error}") from error
     finally:
         theirs.close()
-        for fd in (theirs_read, theirs_write, errors_fd):
+        for fd in (theirs_read, theirs_write):
             os.close(fd)
     ours.settimeout(20.0)
     os.set_blocking(ours_write, False)
     os.set_blocking(ours_read, False)
-    process = Process(pid, ours_write, ours_read, ours, errors=errors)
+    process = Process(pid, ours_write, ours_read, ours, errors)
     process._end = weakref.finalize(process, _end, pid, ours_write, ours_read, ours, errors)
     return process

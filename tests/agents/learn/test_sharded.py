@@ -179,8 +179,9 @@ with Crew(2, threads=1) as crew:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_who_started_them_being_killed_they_end():
-    with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True) as holder:
+def test_who_started_them_being_killed_they_end(tmp_path):
+    env = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True, env=env) as holder:
         pids = [int(pid) for pid in holder.stdout.readline().split()]
         assert len(pids) == 2
         holder.kill()
@@ -188,6 +189,7 @@ def test_who_started_them_being_killed_they_end():
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         assert time.monotonic() < until, pids
         time.sleep(0.05)
+    assert list(tmp_path.iterdir()) == []
 
 
 GUESS = """

@@ -283,9 +283,11 @@ asyncio.run(main())
 """
 
 
-def test_nothing_is_left_when_the_owner_is_killed(site):
-    folder = site("<p>x")
-    with subprocess.Popen([sys.executable, "-c", OWNER, folder.path], stdout=subprocess.PIPE) as owner:
+def test_nothing_is_left_when_the_owner_is_killed(site, tmp_path):
+    folder, place = site("<p>x"), tmp_path / "temporary"
+    place.mkdir()
+    env = os.environ | {"TMPDIR": str(place)}
+    with subprocess.Popen([sys.executable, "-c", OWNER, folder.path], stdout=subprocess.PIPE, env=env) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"there\n"
         group = _group(owner.pid)
@@ -293,3 +295,4 @@ def test_nothing_is_left_when_the_owner_is_killed(site):
         owner.kill()
         owner.wait()
     assert _all_end(group)
+    assert list(place.iterdir()) == []

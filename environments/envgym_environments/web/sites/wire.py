@@ -1,17 +1,19 @@
 """The server of one episode: HTTP/1.1 on a unix socket of its own, in the event loop of the environment.
 
-h11 reads and writes the protocol; the application is a function from a WSGI environ to a response. Nobody but this
-user can open the socket's directory, and no other episode's browser is told its name. No process, no thread, no
-port: opening and closing one takes less than a millisecond.
+h11 reads and writes the protocol; the application is a function from a WSGI environ to a response. The socket has an
+abstract name, which the kernel forgets with it: it is in no directory and nothing of it is left, kill -9 included.
+Other users are refused by their ids, and no other episode's browser is told the name. No process, no thread, no port:
+opening and closing one takes less than a millisecond.
 """
 
 import asyncio
-import shutil
-import tempfile
+import os
+import secrets
+import socket
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -20,8 +22,16 @@ from werkzeug.wrappers import Response
 
 __all__ = ["Server"]
 
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: `struct ucred` of unix(7)
 Respond = Callable[[dict[str, Any]], Response]
 _MOST_BODY = 1 << 20
+
+
+def _user(writer: asyncio.StreamWriter) -> int:
+    """Who is at the other end."""
+    sock = writer.get_extra_info("socket")
+    _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(uid)
 
 
 class Server:
@@ -29,7 +39,7 @@ class Server:
 
     def __init__(self, respond: Respond, host: str) -> None:
         self._respond, self._host = respond, host
-        self._folder: Path | None = None
+        self._name = f"\0envgym-site-{os.getpid()}-{secrets.token_hex(16)}"
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.crashed: BaseException | None = None
@@ -37,31 +47,30 @@ class Server:
     @property
     def path(self) -> str:
         """Of the unix socket. Raises RuntimeError before `open`."""
-        if self._folder is None:
+        if self._server is None:
             raise RuntimeError("the server is not open: call open() first")
-        return str(self._folder / "http")
+        return self._name
 
     async def open(self) -> None:
         """Begin to listen; does nothing where it does already."""
         if self._server is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="envgym-site-"))  # mode 0700
-            self._server = await asyncio.start_unix_server(self._talk, self.path)
+            self._server = await asyncio.start_unix_server(self._talk, self._name)
 
     async def close(self) -> None:
-        """End all connections and remove the socket. Idempotent."""
+        """End all connections and the socket. Idempotent."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
             for writer in tuple(self._open.values()):
                 writer.close()
             await asyncio.gather(*self._open, return_exceptions=True)
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if _user(writer) != os.getuid():
+            writer.close()
+            return
         self._open[task] = writer
         try:
             connection = h11.Connection(h11.SERVER)
