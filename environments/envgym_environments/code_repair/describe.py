@@ -25,7 +25,7 @@ from envgym_environments.code_repair.sources import Package
 if TYPE_CHECKING:
     from envgym_environments.code_repair.judge import Bug, Plan
 
-__all__ = ["Part", "assemble", "make_task", "overlay", "restore", "restored"]
+__all__ = ["Part", "assemble", "make_task", "overlay", "package_metadata", "restore", "restored"]
 
 
 class Part(NamedTuple):
@@ -134,6 +134,23 @@ def make_task(baseline: Baseline, tree: Path, bug: "Bug", plan: "Plan") -> Task:
     return certified(task, baseline, bug) if plan.certify else task
 
 
+def package_metadata(package: Package, tree: Path, layout: Layout) -> dict[str, JsonValue]:
+    """What every task keeps of the package that its tree is, the licences of its files included."""
+    return {
+        "package": package.name,
+        "version": package.version,
+        "sha256": package.sha256,
+        "licence": package.licence,
+        "sources": sources_of_tree(
+            tree,
+            origin=f"{package.origin} {package.name}=={package.version}",
+            sha256=package.sha256,
+            licence=package.licence,
+        ),
+        "layout": layout.model_dump(mode="json"),
+    }
+
+
 def assemble(
     package: Package, layout: Layout, tree: Path, parts: Sequence[Part], facts: Mapping[str, JsonValue]
 ) -> Task:
@@ -153,17 +170,7 @@ def assemble(
     names = [part.mutation.operator for part in parts]
     operator = names[0] if len(names) == 1 else f"{len(names)}-bugs"
     metadata: dict[str, JsonValue] = {
-        "package": package.name,
-        "version": package.version,
-        "sha256": package.sha256,
-        "licence": package.licence,
-        "sources": sources_of_tree(
-            tree,
-            origin=f"{package.origin} {package.name}=={package.version}",
-            sha256=package.sha256,
-            licence=package.licence,
-        ),
-        "layout": layout.model_dump(mode="json"),
+        **package_metadata(package, tree, layout),
         "module": parts[0].path,
         "function": parts[0].mutation.function,
         "functions": [part.mutation.function for part in parts],

@@ -13,7 +13,7 @@ from envgym.registry import EnvSpec
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task, TaskSet
 from envgym_environments.code_repair.baseline import Baseline, measure, package_world
-from envgym_environments.code_repair.filtering.licences import sources_of_tree
+from envgym_environments.code_repair.describe import package_metadata
 from envgym_environments.code_repair.self_play.env import SelfPlay
 from envgym_environments.code_repair.sources import Package, cache_root, layout_of, source_tree
 from envgym_environments.code_repair.taskset import load_tasks
@@ -35,17 +35,7 @@ def repository_task(baseline: Baseline, tree: Path) -> Task:
         world=package_world(tree),
         split=package.split,
         metadata={
-            "package": package.name,
-            "version": package.version,
-            "sha256": package.sha256,
-            "licence": package.licence,
-            "sources": sources_of_tree(
-                tree,
-                origin=f"{package.origin} {package.name}=={package.version}",
-                sha256=package.sha256,
-                licence=package.licence,
-            ),
-            "layout": baseline.layout.model_dump(mode="json"),
+            **package_metadata(package, tree, baseline.layout),
             "passing": list(baseline.tests),
             "tests": len(baseline.tests),
             "suite_s": round(baseline.suite_s, 3),
