@@ -14,7 +14,6 @@ from envgym_agents.learn.pack import rows_of  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
 from envgym_agents.learn.student import load_student  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
-from envgym_agents.learn.warm_start import validate  # noqa: E402
 
 from envgym.env import Step, StopReason  # noqa: E402
 from envgym.episode import Episode, Turn  # noqa: E402
@@ -71,7 +70,7 @@ def test_what_is_sampled_in_free_text_is_what_the_learner_scores(config, folder,
     rows = rows_of(episode, np.ones(episode.sampled_tokens, np.float32))
     learner = Learner(Scorer(model), adamw(model, lr=1e-3, weight_decay=0.0))
     expected = -np.mean(np.concatenate([turn.logprobs for turn in turns]))
-    assert validate(learner, rows)[0] == pytest.approx(float(expected), abs=1e-4)
+    assert learner.validate(rows)[0] == pytest.approx(float(expected), abs=1e-4)
 
 
 def test_an_experts_episode_is_retraced_in_the_folders_own_tokens(config, folder, vault):
