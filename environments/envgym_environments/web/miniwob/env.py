@@ -6,6 +6,7 @@ checked by what was seen. What the browser does (crash, hang) is never a reward:
 
 import hashlib
 import json
+import time
 from typing import Any, Literal, get_args
 
 from envgym.browsing import open_browser
@@ -13,7 +14,7 @@ from envgym.env import Step, StopReason
 from envgym.errors import EnvironmentFailure
 from envgym.messages import Action, Message, ParseError, ToolCall
 from envgym.page import Browser, Folder, Page, PageLimits, PageSpec, PageView, Wanted
-from envgym.page_actions import Goto, Hover, Target
+from envgym.page_actions import Goto, Hover, Target, Wait
 from envgym.page_text import acted_text, tree_text
 from envgym.page_tools import page_tools, read_page_action
 from envgym.registry import EnvSpec
@@ -35,6 +36,7 @@ __all__ = ["SPEC", "Miniwob", "miniwob_tasks"]
 
 Observed = Literal["dom", "tree", "both"]
 SIZE = (480, 320)
+_LOADED_S = 60.0
 _TOOLS = page_tools(
     "click", "click_at", "hover", "fill", "type_text", "press", "select", "drag", "drag_at", "scroll", "wait"
 )
@@ -99,7 +101,17 @@ class Miniwob:
             acted = await self._page.act(Goto(address(self._name)))
             if not acted.outcome.ok:
                 raise EnvironmentFailure(f"page {self._name!r} is not loaded: {acted_text(acted)}")
+        await self._begun(self._page)
         return self._page
+
+    async def _begun(self, page: Page) -> None:
+        """Wait until the page is there: one that moves is not waited for by its quiet, and may still be loading."""
+        there = f"document.readyState === 'complete' && location.href === {json.dumps(address(self._name))}"
+        until = time.monotonic() + _LOADED_S
+        while not await page.run(there):
+            if time.monotonic() > until:
+                raise EnvironmentFailure(f"page {self._name!r} is not loaded within {_LOADED_S:g} s")
+            await page.act(Wait(0.02))
 
     async def _state(self, page: Page) -> dict[str, Any]:
         found = await page.run(f"typeof core === 'undefined' ? null : {STATE}")
