@@ -225,7 +225,7 @@ def test_a_step_whose_worlds_nearly_all_fail_stops_the_run_with_the_reason(loop,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_the_loop_learns_to_gather_information_before_it_acts(loop):
     config = Reinforce(steps=42, tasks=16, group=8, lr=3e-3, epochs=2, minibatches=2, entropy=0.01, oversample=1)
     made, history = loop(config, "learn")
