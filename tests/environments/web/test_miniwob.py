@@ -55,6 +55,8 @@ def test_wrong_options_are_named():
         Miniwob(miniwob_tasks(1)[0], observe="screen")
     with pytest.raises(ValueError, match="turns is 0"):
         Miniwob(miniwob_tasks(1)[0], turns=0)
+    with pytest.raises(ValueError, match="unknown browser 'netscape'"):
+        Miniwob(miniwob_tasks(1)[0], browser="netscape")
 
 
 def test_an_observation_is_read_without_its_question():

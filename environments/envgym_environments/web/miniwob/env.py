@@ -17,7 +17,7 @@ from envgym.page import Browser, Folder, Page, PageLimits, PageSpec, PageView, W
 from envgym.page_actions import Goto, Hover, Target, Wait
 from envgym.page_text import acted_text, tree_text
 from envgym.page_tools import page_tools, read_page_action
-from envgym.registry import EnvSpec
+from envgym.registry import EnvSpec, find
 from envgym.task import Task, TaskSet
 from envgym.tools import parse_call
 from envgym_environments.web.miniwob.pages import (
@@ -65,6 +65,7 @@ class Miniwob:
             raise ValueError(f"observe is {observe!r}; it must be one of {', '.join(get_args(Observed))}")
         if turns < 1:
             raise ValueError(f"turns is {turns}; it must be at least 1")
+        find("browsers", browser)  # an unknown one is refused before anything is played
         self.task = task
         self._name = str(task.metadata["page"])
         if self._name not in page_names():

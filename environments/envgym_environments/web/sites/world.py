@@ -18,6 +18,7 @@ from envgym.page import Browser, Page, PageSpec, PageView, Storage, UnixSocket, 
 from envgym.page_actions import Goto
 from envgym.page_text import acted_text, view_diff, view_text
 from envgym.page_tools import page_tools, read_page_action
+from envgym.registry import find
 from envgym.replay import forked
 from envgym.task import Task
 from envgym.tools import check_call, parse_call, tool_spec
@@ -67,6 +68,7 @@ class WebSites:
     uses_seed = False
 
     def __init__(self, task: Task, *, browser: str = "chromium", diffs: bool = False) -> None:
+        find("browsers", browser)  # an unknown one is refused before anything is played
         self.task, self._kind, self._diffs = task, browser, diffs
         key = task_key(task, SITES)
         self._goal = drawn(key, str(task.metadata["kind"]), task.seed)

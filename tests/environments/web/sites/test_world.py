@@ -97,6 +97,11 @@ def test_doing_nothing_gets_nothing(site):
         assert (step.reward, step.stop) == (0.0, StopReason.SUBMITTED)
 
 
+def test_an_unknown_browser_is_refused_before_anything_is_played():
+    with pytest.raises(ValueError, match="unknown browser 'netscape'; known: chromium, plain"):
+        make("web-sites", browser="netscape")
+
+
 def test_an_answer_is_a_typed_call_and_words_are_not():
     async def say():
         task = one_of("shop", "count")
