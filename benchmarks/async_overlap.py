@@ -103,6 +103,9 @@ class Learner:
         time.sleep(UPDATE_S)
         return {"loss": 0.0}
 
+    def save(self, folder, step, progress, *, beside=None):
+        return
+
 
 def run(staleness, steps, folder):
     """Seconds of a run, and the seconds of work of every episode that it waited for, per step."""

@@ -115,7 +115,7 @@ async def main() -> None:
     path = "more_itertools/recipes.py"
     source = (tree / path).read_text()
     good = make_patch({path: source}, {path: source + "# graded\n"})
-    bad = make_patch({path: source}, {path: source + "def take(*a): return None\ndef flatten(*a): return None\n"})
+    bad = make_patch({path: source}, {path: source + "def take(*a): return []\ndef flatten(*a): return []\n"})
     skipped = [f"--deselect={name}" for name in layout.deselect]
     times: dict[str, list[float]] = {}
     with scratch_folder() as scratch:

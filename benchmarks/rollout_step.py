@@ -154,6 +154,15 @@ def main(arguments=None):
     )
     rows = [
         Row("recorded step", recorded, loop, "bare typed loop, unrecorded", "us", BAR_US, absolute=True),
+        Row(
+            "what recording adds to the loop",
+            recorded - loop,
+            batch,
+            "Gymnasium's sync vector env",
+            "us",
+            BAR_US,
+            absolute=True,
+        ),
         Row("recorded step", recorded, step, "Gymnasium step, unrecorded", "us"),
         Row("recorded step", recorded, batch, "Gymnasium's sync vector env, unrecorded", "us"),
         Row("recorded step, in Replaying", replaying, loop, "bare typed loop, unrecorded", "us"),

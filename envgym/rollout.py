@@ -104,7 +104,7 @@ class _Play:
                 return stop
             if said is None:
                 actor = step.next_actor
-                snapshot = await self._snapshot() if every and self._acts % every == 0 else None
+                snapshot = await self._snapshot() if every and (len(turns) - self.thoughts) % every == 0 else None
                 agent = self._agent(actor)
                 # `deadline`, unrolled: two calls per turn, and what never waits must cost next to nothing
                 self.where, asked = "act", perf_counter()
@@ -114,7 +114,8 @@ class _Play:
                         reply = await reply.within(limits.act_s, "act", Boundary.AGENT)
                 action, act_s = reply.action, perf_counter() - asked
                 spent = reply.cost
-                self._think(actor, reply)
+                if reply.thoughts:
+                    self._think(actor, reply)
             else:
                 action, spent = said.action, said.step.cost
             self.where, asked = "step", perf_counter()
@@ -124,7 +125,7 @@ class _Play:
                     if record is not None and said is None:  # what a world that takes its time is asked is kept
                         said = self._said(record, Turn.of(actor, reply, _unanswered(spent), snapshot, (act_s, 0.0)))
                     answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
-                step = _charged(answered(answer), spent)
+                step = answered(answer) if not spent else _charged(answered(answer), spent)
             step_s = perf_counter() - asked
             if said is None:
                 turn = Turn.of(actor, reply, step, snapshot, (act_s, step_s))
@@ -143,11 +144,6 @@ class _Play:
         if self.where == "act" and isinstance(error, ContextFull):
             return StopReason.CONTEXT_LIMIT, None
         return None, Failure.of(error, where=self.where, turn=len(self.turns))
-
-    @property
-    def _acts(self) -> int:
-        """How many of its turns the world has answered."""
-        return len(self.turns) - self.thoughts
 
     def _think(self, actor: str, reply: Reply) -> None:
         """What was sampled on the way to a reply has turns of its own, which no world answers."""
@@ -168,7 +164,7 @@ class _Play:
 
     def _spent(self, limits: Limits) -> StopReason | None:
         """The bound that is reached, if one is."""
-        if self._acts >= limits.turns:
+        if len(self.turns) - self.thoughts >= limits.turns:  # a world answers no thought
             return StopReason.TURN_LIMIT
         if limits.tokens is not None and self.tokens >= limits.tokens:
             return StopReason.TOKEN_LIMIT
@@ -281,8 +277,6 @@ def _unanswered(spent: Mapping[str, float]) -> Step:
 
 def _charged(step: Step, spent: Mapping[str, float]) -> Step:
     """A step with what its turn's actor spent added to its cost."""
-    if not spent:
-        return step
     return replace(step, cost={**spent, **{name: cost + spent.get(name, 0.0) for name, cost in step.cost.items()}})
 
 
