@@ -114,8 +114,7 @@ class _Play:
                         reply = await reply.within(limits.act_s, "act", Boundary.AGENT)
                 action, act_s = reply.action, perf_counter() - asked
                 spent = reply.cost
-                if reply.thoughts:
-                    self._think(actor, reply)
+                self._think(actor, reply)
             else:
                 action, spent = said.action, said.step.cost
             self.where, asked = "step", perf_counter()
@@ -125,7 +124,7 @@ class _Play:
                     if record is not None and said is None:  # what a world that takes its time is asked is kept
                         said = self._said(record, Turn.of(actor, reply, _unanswered(spent), snapshot, (act_s, 0.0)))
                     answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
-                step = answered(answer) if not spent else _charged(answered(answer), spent)
+                step = _charged(answered(answer), spent)
             step_s = perf_counter() - asked
             if said is None:
                 turn = Turn.of(actor, reply, step, snapshot, (act_s, step_s))
@@ -277,6 +276,8 @@ def _unanswered(spent: Mapping[str, float]) -> Step:
 
 def _charged(step: Step, spent: Mapping[str, float]) -> Step:
     """A step with what its turn's actor spent added to its cost."""
+    if not spent:
+        return step
     return replace(step, cost={**spent, **{name: cost + spent.get(name, 0.0) for name, cost in step.cost.items()}})
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -11,7 +11,7 @@ import typer
 from envgym.cli.options import key_values
 from envgym.env import Env
 from envgym.registry import find, make, spec
-from envgym.synthesis import Curious, Explorer, Synthesis, Tried, synthesize
+from envgym.synthesis import Curious, Explorer, GraphExplorer, ScreenGraph, Synthesis, Tried, synthesize
 from envgym.synthesis.explore import AgentExplorer
 
 __all__ = ["synthesize_command"]
@@ -28,6 +28,12 @@ def synthesize_command(  # noqa: PLR0913  # one parameter per option
     agent: Annotated[
         str | None, typer.Option(help="A registered agent explores; default: a curious script.")
     ] = None,
+    explorer: Annotated[
+        Literal["curious", "graph"],
+        typer.Option(
+            help="Without an agent: does what it did least, or goes where a graph of screens promises most."
+        ),
+    ] = "curious",
     memory: Annotated[
         Path | None, typer.Option(help="A file that remembers what was tried; made if missing.")
     ] = None,
@@ -42,9 +48,15 @@ def synthesize_command(  # noqa: PLR0913  # one parameter per option
     base = found.tasks(**key_values(task_option or (), "--task-option"))[task]
     making = partial(make, env, base, **key_values(env_option or (), "--env-option"))
     tried = Tried() if memory is None else Tried.read(memory)
-    explorer = partial(_explorer, making, agent, key_values(agent_option or (), "--agent-option"))
+    exploring = partial(
+        _explorer,
+        making,
+        agent,
+        ScreenGraph() if explorer == "graph" else None,
+        key_values(agent_option or (), "--agent-option"),
+    )
     made = asyncio.run(
-        synthesize(env, base, making, explorer, count=count, trails=trails, turns=turns, seed=seed, tried=tried)
+        synthesize(env, base, making, exploring, count=count, trails=trails, turns=turns, seed=seed, tried=tried)
     )
     _write(made, out)
     if memory is not None:
@@ -53,7 +65,11 @@ def synthesize_command(  # noqa: PLR0913  # one parameter per option
     print(f"{len(made.tasks)} tasks of {len(tried.schemas)} schemas in {out}; refused: {refused}")
 
 
-def _explorer(making: Any, agent: str | None, options: dict[str, Any], seed: int) -> Explorer:
+def _explorer(
+    making: Any, agent: str | None, graph: ScreenGraph | None, options: dict[str, Any], seed: int
+) -> Explorer:
+    if agent is None and graph is not None:
+        return GraphExplorer(graph, np.random.default_rng(seed))
     if agent is None:
         return Curious(np.random.default_rng(seed))
     env: Env = making()

@@ -40,10 +40,30 @@ class Explorer(Protocol):
         """An action for a step."""
         ...
 
+    def ended(self, step: Step) -> None:
+        """The trail is over with this step."""
+        ...
+
 
 def state_of(step: Step) -> str:
     """What tells states apart: the environment's own key, else what is seen."""
     return step.state_key or step.text
+
+
+def words_of(step: Step, known: Sequence[str] = ()) -> list[str]:
+    """The last 200 different words that were seen, with those of a step."""
+    found = re.findall(r"[\w./-]{2,40}", step.text)
+    return list(dict.fromkeys((*known, *found)))[-200:]
+
+
+def drawn_call(spec: ToolSpec, words: Sequence[str], rng: np.random.Generator) -> ToolCall:
+    """A call of a tool whose texts are mostly words that were seen."""
+    drawn: Any = sample_value(spec.parameters, rng)
+    properties: Any = spec.parameters.get("properties", {})
+    for name, part in properties.items():
+        if words and part.get("type") == "string" and "enum" not in part and rng.random() < 0.8:
+            drawn[name] = words[int(rng.integers(len(words)))]
+    return ToolCall(name=spec.name, arguments=drawn)
 
 
 @dataclass(slots=True)
@@ -61,13 +81,15 @@ class Curious:
 
     async def choose(self, step: Step, tools: Sequence[ToolSpec], tried: Tried) -> Action:
         """The call that promises most news."""
-        self._words += [word for word in re.findall(r"[\w./-]{2,40}", step.text) if word not in self._words]
-        del self._words[:-200]
+        self._words = words_of(step, self._words)
         state = state_of(step)
         calls = [self._drawn(step, tools) for _ in range(self.draws)]
         best = max(calls, key=lambda call: self._bonus(state, call, tried))
         self._here[(state, compact(best))] += 1
         return Action(message=Message(role="assistant", tool_calls=(best,)))
+
+    def ended(self, step: Step) -> None:
+        """What was done last is counted already."""
 
     def _bonus(self, state: str, call: ToolCall, tried: Tried) -> float:
         here, ever = self._here[(state, compact(call))], tried.calls[call.name]
@@ -78,13 +100,7 @@ class Curious:
             found = parse_call(step.legal[int(self.rng.integers(len(step.legal)))], tools)
             if isinstance(found, ToolCall):
                 return found
-        spec = tools[int(self.rng.integers(len(tools)))]
-        drawn: Any = sample_value(spec.parameters, self.rng)
-        properties: Any = spec.parameters.get("properties", {})
-        for name, part in properties.items():
-            if self._words and part.get("type") == "string" and "enum" not in part and self.rng.random() < 0.8:
-                drawn[name] = self._words[int(self.rng.integers(len(self._words)))]
-        return ToolCall(name=spec.name, arguments=drawn)
+        return drawn_call(tools[int(self.rng.integers(len(tools)))], self._words, self.rng)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +115,9 @@ class AgentExplorer:
         reply = await self.agent.act(replace(step, observation=(*step.observation, note)))
         return reply.action
 
+    def ended(self, step: Step) -> None:
+        """Agents learn nothing of it."""
+
 
 async def explore(env: Env, explorer: Explorer, tried: Tried, *, seed: int, turns: int) -> Trail:
     """One trail of up to `turns` actions; the calls are remembered."""
@@ -111,6 +130,7 @@ async def explore(env: Env, explorer: Explorer, tried: Tried, *, seed: int, turn
         step = await env.step(action)
         actions.append(action)
         steps.append(step)
+    explorer.ended(step)
     return Trail(seed, first, tuple(actions), tuple(steps))
 
 

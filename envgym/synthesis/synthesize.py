@@ -6,6 +6,7 @@ that state both times; doing nothing does not; and without any one of its action
 """
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,8 +20,10 @@ from envgym.synthesis.memory import Tried
 from envgym.task import Task
 from envgym.wire import action_to_json, dumps
 
-__all__ = ["Found", "Synthesis", "describe", "synthesize"]
+__all__ = ["Found", "Synthesis", "describe", "rate", "synthesize"]
 
+Rate = Callable[["Found"], Awaitable[float]]
+"""How good a trail was as a whole, in (0, 1]: how often its task is to be drawn (`rate`)."""
 Describe = Callable[["Found", Sequence[ToolSpec]], Awaitable[str]]
 """The words of a task, for what was found; a model may write them (`describe`)."""
 
@@ -35,13 +38,14 @@ class Asks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A state, the way to it, and its abstraction. last: what was seen when it was reached."""
+    """A state, the way to it, and its abstraction. last: what was then seen. walked: how many actions led there."""
 
     seed: int
     goal: str
     way: tuple[Action, ...]
     schema: str
     last: Step
+    walked: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ async def shortened(make: Callable[[], Env], seed: int, way: Sequence[Action], g
 async def synthesize(  # noqa: PLR0913  # what is explored, by whom, how much of it
     name: str, base: Task, make: Callable[[], Env], explorer: Callable[[int], Explorer], *, count: int,
     trails: int = 50, turns: int = 8, seed: int = 0, tried: Tried | None = None, per_schema: int = 5,
-    words: Describe | None = None,
+    words: Describe | None = None, rating: Rate | None = None,
 ) -> Synthesis:  # fmt: skip
     """Up to `count` tasks over an environment.
 
@@ -109,6 +113,7 @@ async def synthesize(  # noqa: PLR0913  # what is explored, by whom, how much of
         tried: what earlier calls remember; it is added to.
         per_schema: how many tasks may share a schema, earlier calls' included.
         words: writes the prompts; by default they say what is to be seen at the end.
+        rating: rates the trails; by default by the share of their actions that mattered.
     """
     tried = Tried() if tried is None else tried
     tasks: list[Task] = []
@@ -131,7 +136,10 @@ async def synthesize(  # noqa: PLR0913  # what is explored, by whom, how much of
                 tried.goals.add(f"{found.seed}:{found.goal}")
                 tried.schemas[found.schema] += 1
                 prompt = await (words or _plain)(found, tools)
-                tasks.append(_task(name, base, found, prompt, len(tasks)))
+                score = await (rating or _straight)(found)
+                if not 0.0 < score <= 1.0:
+                    raise ValueError(f"a rating is {score}; it must be above 0 and at most 1")
+                tasks.append(_task(name, base, found, prompt, len(tasks), score))
     return Synthesis(tuple(tasks), refused)
 
 
@@ -154,7 +162,11 @@ async def _candidate(make: Callable[[], Env], trail: Trail, at: int, tried: Trie
         return "not executable"
     last = ends[0]
     assert last is not None
-    return Found(trail.seed, goal, way, schema, last)
+    return Found(trail.seed, goal, way, schema, last, at + 1)
+
+
+async def _straight(found: Found) -> float:
+    return len(found.way) / found.walked
 
 
 async def _plain(found: Found, tools: Sequence[ToolSpec]) -> str:
@@ -178,11 +190,29 @@ def describe(asker: Asks, *, guide: str = "") -> Describe:
     return words
 
 
-def _task(name: str, base: Task, found: Found, prompt: str, number: int) -> Task:
+def rate(asker: Asks, *, least: float = 0.2) -> Rate:
+    """Ratings that a model gives: 1 to 5 for how complete and coherent a way is, as a fifth each.
+
+    As OS-Genesis weighs trails by a graded trajectory reward in the place of keeping or throwing them away. What is
+    no number from 1 to 5 counts as `least`.
+    """
+
+    async def rating(found: Found) -> float:
+        question = (
+            f"Somebody did this, step by step: {found.schema}\nAt the end this was seen: {found.last.text[:400]}\n"
+            "How complete and coherent is that as the way to do one task? Answer with one number, 1 (aimless) to 5."
+        )
+        told = re.search(r"[1-5](?!\d)", await asker.ask(question, seed=found.seed))
+        return int(told[0]) / 5 if told else least
+
+    return rating
+
+
+def _task(name: str, base: Task, found: Found, prompt: str, number: int, score: float) -> Task:
     reference = [json.loads(dumps(action_to_json(action))) for action in found.way]
     made = {
         "env": name, "base": base.model_dump(mode="json"), "seed": found.seed, "goal": found.goal,
-        "schema": found.schema, "reference": reference,
+        "schema": found.schema, "reference": reference, "score": score,
     }  # fmt: skip
     return Task(
         id=f"{name}/synthesized-{found.seed}-{number}",

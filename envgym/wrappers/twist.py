@@ -64,7 +64,7 @@ class Wrapped:
 
     def __init__(self, inner: Env, twist: Twist) -> None:
         self._inner, self._twist = inner, twist
-        self.task = inner.task
+        self.task: Task = getattr(twist, "task", None) or inner.task  # a twist may ask for another task
         self._salt = int.from_bytes(hashlib.blake2b(twist.name.encode(), digest_size=4).digest(), "big")
         self._seed = self._turn = 0
         self._state: State = {}
@@ -137,8 +137,9 @@ class Wrapped:
         kept = {
             "wrapper": self._twist.name, "turn": self._turn, "twist": self._state,
             "last": step_to_json(replace(self._last, info={}, cost={})), "inner": inner.state,
+            "task": inner.task_id,
         }  # fmt: skip
-        return inner.model_copy(update={"state": json.dumps(kept)})
+        return inner.model_copy(update={"state": json.dumps(kept), "task_id": self.task.id})
 
     def _own(self, snapshot: Snapshot) -> dict[str, Any]:
         try:
@@ -170,7 +171,7 @@ class Wrapped:
 
 
 def _bare(snapshot: Snapshot, kept: dict[str, Any]) -> Snapshot:
-    return snapshot.model_copy(update={"state": kept["inner"]})
+    return snapshot.model_copy(update={"state": kept["inner"], "task_id": kept["task"]})
 
 
 def said(action: Action) -> str:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from envgym.env import Env, Step, StopReason
 from envgym.messages import Action, Message
 from envgym.registry import EnvSpec, make
@@ -47,17 +49,34 @@ class Goal:
         return state, step
 
 
-def synthesized_tasks(path: str) -> TaskSet:
-    """The tasks of a file that `envgym synthesize` wrote."""
+def synthesized_tasks(path: str, *, count: int | None = None, seed: int = 0) -> TaskSet:
+    """The tasks of a file that `envgym synthesize` wrote.
+
+    count: so many are drawn, each as often as its score says; None: each once, in the order of the file.
+    """
     lines = [line for line in Path(path).read_text().splitlines() if line.strip()]
-    return TaskSet([Task.model_validate_json(line) for line in lines])
+    tasks = [Task.model_validate_json(line) for line in lines]
+    if count is None:
+        return TaskSet(tasks)
+    if count < 1 or not tasks:
+        raise ValueError(f"count is {count} of {len(tasks)} tasks in {path}; there must be at least one of each")
+    scores = np.array([_made(task).get("score", 1.0) for task in tasks], float)
+    drawn = np.random.default_rng(seed).choice(len(tasks), count, p=scores / scores.sum())
+    return TaskSet(
+        [tasks[at].model_copy(update={"id": f"{tasks[at].id}/{number}"}) for number, at in enumerate(drawn)]
+    )
+
+
+def _made(task: Task) -> dict[str, Any]:
+    made: Any = task.metadata.get("synthesized")
+    if not isinstance(made, dict):
+        raise ValueError(f"task {task.id!r} was not synthesized; its metadata has no 'synthesized'")
+    return made
 
 
 def make_synthesized(task: Task, **options: Any) -> Env:
     """options: of the environment that the task was found in."""
-    made: Any = task.metadata.get("synthesized")
-    if not isinstance(made, dict):
-        raise ValueError(f"task {task.id!r} was not synthesized; its metadata has no 'synthesized'")
+    made = _made(task)
     inner = make(str(made["env"]), Task.model_validate(made["base"]), **options)
     return Wrapped(inner, Goal(task, str(made["goal"]), int(made["seed"])))
 

@@ -1,0 +1,152 @@
+"""A graph of screens that grows while it is explored, and the value of a call in it.
+
+As GUI-Bee explores (in-context Q over a graph of screens): a call that was made has the value of the screen that
+it leads to; one that was not has what calls like it brought, wherever they were made, and hope for the rest.
+Elements are named by what they are, not by their refs, which change. Nothing here knows a browser or a display.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from envgym.env import Step
+from envgym.messages import Action, Message, ToolCall, ToolSpec
+from envgym.synthesis.explore import drawn_call, state_of, words_of
+from envgym.synthesis.memory import Tried
+
+__all__ = ["GraphExplorer", "ScreenGraph", "elements_of", "screen_of"]
+
+_REF = re.compile(r"(?:\[|\bref=|^\s*)(e\d+)\b\]?([^\n]*)", re.MULTILINE)
+_VALUE = re.compile(r"\s*=\s*['\"].*$|\s*\(.*\)\s*$")
+_MOST_ELEMENTS = 80
+_SWEEPS = 30
+
+Deed = frozenset[str]
+"""What a call does, as words: its tool, and what it is done to."""
+
+
+def elements_of(text: str) -> dict[str, str]:
+    """Ref -> what the element is, for those that a text shows; without values, which change."""
+    found: dict[str, str] = {}
+    for ref, label in _REF.findall(text):
+        found.setdefault(ref, _VALUE.sub("", label).strip())
+        if len(found) >= _MOST_ELEMENTS:
+            break
+    return found
+
+
+def screen_of(step: Step) -> frozenset[str]:
+    """A screen: what its elements are; where none are shown, the state by itself."""
+    return frozenset(elements_of(step.text).values()) or frozenset((state_of(step),))
+
+
+@dataclass(slots=True)
+class ScreenGraph:
+    """Screens and what led from one to another. discount: of a screen one call further away, in [0, 1)."""
+
+    discount: float = 0.8
+    led: dict[tuple[frozenset[str], Deed], frozenset[str] | None] = field(default_factory=dict)
+    """(screen, deed) -> the screen after it, None where it ended all."""
+    gains: dict[Deed, list[float]] = field(default_factory=dict)
+    """What a deed brought, each time: the share of what was then seen that nobody had seen before."""
+    open: dict[frozenset[str], set[Deed]] = field(default_factory=dict)
+    """What could be done on a screen, as far as it was looked at."""
+    seen: set[str] = field(default_factory=set)
+    ends: set[Deed] = field(default_factory=set)
+
+    def arrive(self, screen: frozenset[str], deeds: Iterable[Deed]) -> None:
+        """Somebody is there, and sees what can be done."""
+        self.open.setdefault(screen, set()).update(deeds)
+        self.seen |= screen
+
+    def note(self, screen: frozenset[str], deed: Deed, after: frozenset[str] | None) -> float:
+        """What became of a deed; returns its gain, 0.0 for an end."""
+        gain = len(after - self.seen) / len(after) if after else 0.0
+        self.led[screen, deed] = after
+        if after is None:
+            self.ends.add(deed)
+        self.gains.setdefault(deed, []).append(gain)
+        self.seen |= after or frozenset()
+        return gain
+
+    def hope(self, deed: Deed) -> float:
+        """The expected gain of a deed: that of deeds like it, by the share of words in common, and one of 1.0.
+
+        A deed that ended all is not hoped for anywhere.
+        """
+        if deed in self.ends:
+            return 0.0
+        weights = {one: len(deed & one) / len(deed | one) for one in self.gains}
+        told = sum(weight * sum(self.gains[one]) for one, weight in weights.items())
+        known = sum(weight * len(self.gains[one]) for one, weight in weights.items())
+        return (1.0 + told) / (1.0 + known)
+
+    def values(self) -> dict[frozenset[str], float]:
+        """The value of every screen: of its best deed, after so many sweeps of value iteration."""
+        hopes = {screen: max(map(self.hope, self._untried(screen)), default=0.0) for screen in self.open}
+        values = dict(hopes)
+        for _ in range(_SWEEPS):
+            before = dict(values)
+            for (screen, _), after in self.led.items():
+                if after is not None and screen in values:
+                    values[screen] = max(values[screen], self.discount * values.get(after, 0.0))
+            if values == before:
+                break
+        return values
+
+    def _untried(self, screen: frozenset[str]) -> list[Deed]:
+        return [deed for deed in self.open[screen] if (screen, deed) not in self.led]
+
+    def worth(self, screen: frozenset[str], deed: Deed, values: dict[frozenset[str], float]) -> float:
+        """Q: the hope of what was not tried here, else the discounted value of where it leads."""
+        if (screen, deed) not in self.led:
+            return self.hope(deed)
+        after = self.led[screen, deed]
+        return 0.0 if after is None else self.discount * values.get(after, 0.0)
+
+
+@dataclass(slots=True)
+class GraphExplorer:
+    """Goes where the graph promises most; ties are drawn. One for a trail; the graph is that of all trails."""
+
+    graph: ScreenGraph
+    rng: np.random.Generator
+    _last: tuple[frozenset[str], Deed] | None = None
+    _words: list[str] = field(default_factory=list)
+
+    async def choose(self, step: Step, tools: Sequence[ToolSpec], tried: Tried) -> Action:
+        """The call of the highest worth."""
+        screen = screen_of(step)
+        if self._last is not None:
+            self.graph.note(*self._last, screen)
+        self._words = words_of(step, self._words)
+        calls = self._possible(step, tools)
+        self.graph.arrive(screen, calls)
+        values = self.graph.values()
+        worth = {deed: self.graph.worth(screen, deed, values) for deed in calls}
+        best = max(worth.values())
+        among = sorted((deed for deed, value in worth.items() if value == best), key=sorted)
+        deed = among[int(self.rng.integers(len(among)))]
+        self._last = (screen, deed)
+        return Action(message=Message(role="assistant", tool_calls=(calls[deed],)))
+
+    def ended(self, step: Step) -> None:
+        """The trail is over with this step."""
+        if self._last is not None:
+            self.graph.note(*self._last, None if step.stop is not None else screen_of(step))
+            self._last = None
+
+    def _possible(self, step: Step, tools: Sequence[ToolSpec]) -> dict[Deed, ToolCall]:
+        """Calls by what they do: one for each tool and element, what else they need drawn."""
+        elements, found = elements_of(step.text), dict[Deed, ToolCall]()
+        for spec in tools:
+            properties: Any = spec.parameters.get("properties", {})
+            for ref, label in elements.items() if "ref" in properties else [("", "")]:
+                call = drawn_call(spec, self._words, self.rng)
+                if ref:
+                    call = call.model_copy(update={"arguments": call.arguments | {"ref": ref}})
+                found[frozenset((spec.name, *re.findall(r"\w+", label)))] = call
+        return found

@@ -1,0 +1,155 @@
+"""The graph of screens by hand, what it explores beside curiosity, weights, and ways with a mistake."""
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+from envgym_environments.corrupted import corrupted
+from envgym_environments.synthesized import make_synthesized, synthesized_tasks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envgym import make
+from envgym.cli import run as command
+from envgym.env import Step
+from envgym.messages import Message
+from envgym.registry import spec
+from envgym.synthesis import Curious, GraphExplorer, ScreenGraph, Tried, rate, synthesize
+from envgym.synthesis.explore import explore
+from envgym.synthesis.graph import elements_of, screen_of
+
+HOME, LIST, ITEM = (frozenset(words.split()) for words in ("home menu", "list menu next", "item menu"))
+PLAIN = ("--env-option", "browser=plain")
+GO, OPEN, LEAVE = (frozenset(words.split()) for words in ("click list", "click item", "done"))
+
+
+def test_elements_are_named_by_what_they_are_and_not_by_refs_or_values():
+    text = 'Page\n[e4] link "Cart"\n  [e9] textbox "Town" = "Oslo"\n<button ref=e5>Go</button>\n  e7 button \'x\''
+    found = elements_of(text)
+    assert found["e4"] == 'link "Cart"'
+    assert found["e9"] == 'textbox "Town"'
+    assert set(found) == {"e4", "e9", "e5", "e7"}
+    filled = Step((Message(role="user", content=text.replace("Oslo", "Bergen")),))
+    assert screen_of(Step((Message(role="user", content=text),))) == screen_of(filled)
+
+
+def test_values_go_back_from_what_is_unknown_by_hand():
+    graph = ScreenGraph(discount=0.5)
+    graph.arrive(HOME, [GO])
+    assert graph.hope(GO) == 1.0, "nothing is known: hope alone"
+    assert graph.note(HOME, GO, LIST) == pytest.approx(2 / 3), "of list, menu and next two were never seen"
+    # one deed that shares 1 of 3 words with GO, whose gain was 2/3: (1 + 1/3 * 2/3) / (1 + 1/3)
+    assert graph.hope(OPEN) == pytest.approx((1 + 2 / 9) / (4 / 3))
+    graph.arrive(LIST, [OPEN])
+    values = graph.values()
+    assert values[LIST] == pytest.approx(graph.hope(OPEN))
+    assert values[HOME] == pytest.approx(0.5 * values[LIST]), (
+        "all is tried at home; what it leads to is one step away"
+    )
+    graph.note(LIST, LEAVE, None)
+    assert graph.hope(LEAVE) == 0.0
+    assert graph.worth(HOME, LEAVE, values) == 0.0, "what ended all is hoped for nowhere"
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from((HOME, LIST, ITEM)), st.sampled_from((GO, OPEN, LEAVE)),
+                          st.sampled_from((HOME, LIST, ITEM, None))), max_size=12))  # fmt: skip
+def test_worth_is_bounded_whatever_was_seen(notes):
+    graph = ScreenGraph()
+    for screen in (HOME, LIST, ITEM):
+        graph.arrive(screen, (GO, OPEN, LEAVE))
+    for note in notes:
+        assert 0.0 <= graph.note(*note) <= 1.0
+    values = graph.values()
+    for screen in (HOME, LIST, ITEM):
+        assert all(0.0 <= graph.worth(screen, deed, values) <= 1.0 for deed in (GO, OPEN, LEAVE))
+
+
+async def _seen(kind, trails=8, turns=8):
+    """How many screens of a shop are seen."""
+    task, graph, seen = spec("web-sites").tasks()[3], ScreenGraph(), set()
+    for number in range(trails):
+        rng = np.random.default_rng([number, 7])
+        env = make("web-sites", task, browser="plain")
+        trail = await explore(
+            env, GraphExplorer(graph, rng) if kind == "graph" else Curious(rng), Tried(), seed=0, turns=turns
+        )
+        await env.close()
+        seen.update(map(screen_of, (trail.first, *trail.steps)))
+    return len(seen)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_graph_sees_more_of_a_site_than_counting_does_with_as_many_actions():
+    assert asyncio.run(_seen("graph")) >= 2 * asyncio.run(_seen("curious"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_site_is_explored_first_named_afterwards_and_played_with_and_without_mistakes(tmp_path, capsys):
+    out = tmp_path / "tasks.jsonl"
+    asked = f"synthesize web-sites --explorer graph --task 3 --out {out} -n 4 --trails 12 --turns 8"
+    assert command([*asked.split(), *PLAIN]) == 0
+    tasks = synthesized_tasks(str(out))
+    assert len(tasks) == 4
+    scores = [task.metadata["synthesized"]["score"] for task in tasks]
+    assert all(0.0 < score <= 1.0 for score in scores)
+    drawn = synthesized_tasks(str(out), count=40, seed=1)
+    assert len({task.id for task in drawn}) == 40
+
+    async def reward(task, **options):
+        env = make_synthesized(task, browser="plain")
+        agent, step = corrupted(task, **options), await env.reset(seed=0)
+        for _ in range(8):
+            if step.stop is None:
+                step = await env.step((await agent.act(step)).action)
+        await env.close()
+        return step.reward
+
+    async def main():
+        for task in tasks:
+            assert await reward(task, mistake="none") == 1.0
+            assert await reward(task, mistake="early") != 1.0, "every action of a way matters"
+            assert await reward(task, mistake="missing", hard=True) != 1.0
+
+    asyncio.run(main())
+    shown = f"collect synthesized --agent corrupted --group 6 -n 12 --turns 8 --task-option path={out} --json"
+    assert command([*shown.split(), *PLAIN]) == 0
+    printed = capsys.readouterr().out
+    told = json.loads(printed[printed.index("{") :])
+    assert {"goal", "turn_limit"} <= set(told["stops"]), told
+
+
+def test_a_rating_is_a_number_of_a_model_and_wrong_ones_are_named():
+    class Says:
+        def __init__(self, text):
+            self.text = text
+
+        async def ask(self, question, *, seed):
+            return self.text
+
+    class Way:
+        schema, seed, last = "look()", 0, Step()
+
+    assert asyncio.run(rate(Says("I say 4."))(Way())) == pytest.approx(0.8)
+    assert asyncio.run(rate(Says("splendid"))(Way())) == pytest.approx(0.2)
+
+    async def nothing(found):
+        return 0.0
+
+    base = spec("tool").tasks()[0]
+    with pytest.raises(ValueError, match=r"a rating is 0\.0"):
+        asyncio.run(
+            synthesize("tool", base, lambda: make("tool", base), lambda seed: Curious(np.random.default_rng(seed)),
+                       count=2, trails=6, turns=6, rating=nothing)
+        )  # fmt: skip
+
+
+def test_only_tasks_with_a_way_can_be_corrupted():
+    task = spec("tool").tasks()[0]
+    with pytest.raises(ValueError, match="no way of its own"):
+        corrupted(task)
+    with pytest.raises(ValueError, match="mistake is 'typo'"):
+        corrupted(task, mistake="typo")
