@@ -36,8 +36,9 @@ from envgym_agents.learn.identity import claim, compared
 from envgym_agents.learn.learns import Learns
 from envgym_agents.learn.overlap import Overlapped, staleness_of
 from envgym_agents.learn.pack import Row, rows_of
+from envgym_agents.learn.parts import Parts, Progress
 from envgym_agents.learn.play import Arena, TaskOrder, seed_of
-from envgym_agents.learn.reinforce import Loop, Progress
+from envgym_agents.learn.reinforce import Loop
 from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, Metrics, write_comparison, write_report
 from envgym_agents.learn.resolve import Resolved, check_student, resolve, try_agents
 from envgym_agents.learn.score import Scorer
@@ -244,22 +245,22 @@ class Run:
                 bar.update(progress.step, note, elapsed_s=values["total_s"])
                 stops.look(progress.step, values)
 
-            parts: dict[str, Any] = {
-                "learner": learner,
-                "policy": student.policy,
-                "make_agent": student.agents(temperature=self.config.model.temperature),
-                "arena": self.arena.by("student"),
-                "order": TaskOrder(self.named.train_tasks, self.config.seed),
-                "config": config,
-                "seed": self.config.seed,
-                "folder": self.folder.path / "checkpoints" / "reinforce",
-                "on_step": on_step,
-            }
+            parts = Parts(
+                learner=learner,
+                policy=student.policy,
+                make_agent=student.agents(temperature=self.config.model.temperature),
+                arena=self.arena.by("student"),
+                order=TaskOrder(self.named.train_tasks, self.config.seed),
+                config=config,
+                seed=self.config.seed,
+                folder=self.folder.path / "checkpoints" / "reinforce",
+                on_step=on_step,
+            )
             if staleness_of(config):
-                progress = await Overlapped(**parts).run()
+                progress = await Overlapped(parts).run()
             else:
                 progress = await Loop(
-                    **parts,
+                    parts,
                     valuation=valuation,
                     make_greedy=student.agents(temperature=0.0),
                     resampler=Resampler(student.policy, student.sampling),
