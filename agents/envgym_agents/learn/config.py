@@ -31,6 +31,8 @@ class ModelConfig(Frozen):
 
     path: str | None = None
     """a model folder; none makes a fresh transformer"""
+    tokenizer: str | None = None
+    """of a fresh one: the model folder whose tokenizer it takes; none: one is trained on what the expert did"""
     size: str = "1M"
     """of a fresh one: tiny, 1M, 2M, 4M"""
     vocabulary: int = Field(default=2000, ge=300)
@@ -54,6 +56,8 @@ class ModelConfig(Frozen):
             raise ValueError(
                 f"lora_rank {self.lora_rank} needs a model folder (path): a fresh model has nothing to keep"
             )
+        if self.tokenizer is not None and self.path is not None:
+            raise ValueError(f"tokenizer {self.tokenizer!r} has no use where path names a model, which has its own")
         if self.answer >= self.context:
             raise ValueError(f"answer {self.answer} must be below context {self.context}")
         return self

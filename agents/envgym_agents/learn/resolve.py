@@ -18,6 +18,7 @@ from envgym_agents.learn.play import Scripted
 from envgym_agents.learn.values.valuation import try_scheme
 from envgym_agents.model import check_device, shape_of
 from envgym_agents.policies.chosen import opener
+from envgym_agents.tokenizer import load_tokenizer
 
 __all__ = ["Resolved", "check_folder", "check_student", "resolve", "try_agents"]
 
@@ -91,6 +92,9 @@ def check_student(config: TrainConfig) -> None:
         check_folder("model.path", model.path)
         return
     _named("model.size", model.size, lambda: shape_of(model.size))
+    if model.tokenizer is not None:
+        _named("model.tokenizer", model.tokenizer, lambda: load_tokenizer(model.tokenizer or ""))
+        return
     if not config.warm_start.episodes_per_task:
         raise ValueError(
             "warm_start.episodes_per_task = 0: a fresh model needs the expert's episodes for its tokenizer; raise "

@@ -44,6 +44,7 @@ from envgym_agents.learn.resolve import Resolved, check_student, resolve, try_ag
 from envgym_agents.learn.score import Scorer
 from envgym_agents.learn.sharded import ShardedLearner
 from envgym_agents.learn.student import Student, load_student, new_student
+from envgym_agents.learn.teacher import check_teacher
 from envgym_agents.learn.update import Learner, adamw
 from envgym_agents.learn.values.fresh import Resampler
 from envgym_agents.learn.values.several import valued
@@ -155,20 +156,21 @@ class Run:
     ) -> Learns:  # fmt: skip
         """A learner of the model, the student's own or a copy of it, with a fresh optimiser.
 
-        reference: with a frozen model of what RL begins with. Of several processes, each makes its part of the
-        folder that the student was loaded from.
+        reference: with a frozen model: the configured teacher, or what RL begins with. Of several processes, each
+        makes its part of the folder that the student was loaded from.
         """
-        config, memory = self.config, self.config.learner
+        config, memory, teacher = self.config, self.config.learner, self.config.reinforce.loss.distill.teacher
+        beside = (Path(teacher) if teacher else self.begun_from).absolute() if reference else None
         scorer = Scorer(
             model, temperature=config.model.temperature, chunk=memory.chunk,
             checkpointed=memory.checkpoint and self.crew is None, share=memory.share == "auto",
         )  # fmt: skip
         if self.crew is not None:
-            begin = Begin(config, self.begun_from.absolute(), lr, weight_decay, reference, demonstrations)
+            begin = Begin(config, self.begun_from.absolute(), lr, weight_decay, beside, demonstrations)
             return ShardedLearner(scorer, self.crew, begin, max_tokens=config.max_tokens, device=config.device)
         frozen = None
-        if reference:
-            other, _ = load_model(self.begun_from, device=config.device, dtype="float32")
+        if beside is not None:
+            other, _ = load_model(beside, device=config.device, dtype="float32")
             frozen = Scorer(other, temperature=config.model.temperature)
         return Learner(
             scorer, adamw(model, lr=lr, weight_decay=weight_decay), max_tokens=config.max_tokens,
@@ -290,6 +292,7 @@ class Run:
         """Every stage in order; returns the report."""
         names = self.config.evaluate.baselines
         async with await self.student() as student:
+            check_teacher(self.config, student.tokenizer, student.model.config.get_text_config().vocab_size)
             evaluations = [await self.evaluate(name, self.named.agents[name]) for name in names]
             evaluations += await self.evaluate_student(BEFORE, student)
             if self.folder.done("reinforce") is None:
