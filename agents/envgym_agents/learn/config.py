@@ -12,14 +12,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from envgym.limits import Limits
 from envgym.options import hint
-from envgym_agents.learn.config_loop import LoopSettings, Watch
+from envgym_agents.learn.config_loop import Curriculum, LoopSettings, Past, Watch
 from envgym_agents.learn.config_loss import LearnerMemory, Loss
 from envgym_agents.learn.config_reinforce import Critic, Frozen, Members, Reinforce
 from envgym_agents.learn.config_sampler import Sampler
 
 __all__ = [
-    "Critic", "Evaluate", "LearnerMemory", "LoopSettings", "Loss", "Members", "ModelConfig", "Reinforce", "Sampler",
-    "TrainConfig", "WarmStart", "Watch", "load", "override",
+    "Critic", "Curriculum", "Evaluate", "LearnerMemory", "LoopSettings", "Loss", "Members", "ModelConfig", "Past",
+    "Reinforce", "Sampler", "TrainConfig", "WarmStart", "Watch", "load", "override",
 ]  # fmt: skip
 
 
@@ -151,6 +151,8 @@ class TrainConfig(Frozen):
     """the tasks that train"""
     tasks: int | None = Field(default=None, ge=1)
     """how many of them, evenly spread over their order; none: all"""
+    task_file: str | None = None
+    """a text file with the id of a task a line, as `envgym data impact` writes them: only these train"""
     turns: int = Field(default=24, ge=1)
     """bound on an episode's length"""
     step_s: float = Field(default=Limits().step_s, gt=0)

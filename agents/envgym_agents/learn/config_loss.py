@@ -248,6 +248,13 @@ class Loss(Frozen):
         return self.kind in ("ppo", "cispo", "rec", "kimi-opmd") or self.teaches_by_credit
 
     @property
+    def reads_sampled(self) -> bool:
+        """Whether it asks how likely a token was to who sampled it."""
+        corrects = self.correction.weight != "none" or self.correction.reject != "none"
+        against = self.kind == "dpo" and self.preference.against == "sampled"
+        return self.kind in ("topr", "a-lol") or against or corrects or (self.has_ratio and self.old == "sampled")
+
+    @property
     def clips(self) -> bool:
         """Whether `reinforce.clip_low` and `clip_high` are its bounds."""
         return self.kind in ("ppo", "cispo", "rec") or self.teaches_by_credit

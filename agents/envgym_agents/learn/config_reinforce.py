@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from envgym_agents.learn.config_loop import LoopSettings
+from envgym_agents.learn.config_loop import Curriculum, LoopSettings, Past
 from envgym_agents.learn.config_loss import Frozen, Loss
 
 __all__ = ["Critic", "Frozen", "Members", "Reinforce"]
@@ -149,6 +149,8 @@ class Reinforce(Frozen):
     group: int = Field(default=8, ge=2)
     """episodes of one task that are compared"""
     members: Members = Members()
+    curriculum: Curriculum = Curriculum()
+    past: Past = Past()
     oversample: float = Field(default=3.0, ge=1)
     """most groups played per step, as a multiple of `tasks`"""
     credit: str = "dr-grpo"
@@ -189,6 +191,19 @@ class Reinforce(Frozen):
     def _enough_to_choose_from(self) -> Self:
         if self.members.kind == "resample-on-correct" and self.members.played < self.group:
             raise ValueError(f"members.played {self.members.played} is below group {self.group}")
+        return self
+
+    @model_validator(mode="after")
+    def _weighs_what_others_sampled(self) -> Self:
+        """What earlier policies sampled has a bounded weight, or trains as data: never as the policy's own."""
+        loss = self.loss
+        blind = loss.kind == "reinforce" or (loss.has_ratio and loss.old == "recomputed")
+        if self.past.kind != "none" and blind and loss.correction.weight == "none":
+            raise ValueError(
+                f"past.kind {self.past.kind!r} with loss.kind {loss.kind!r} and loss.old {loss.old!r}: other "
+                "policies' tokens would count as the present one's; set loss.correction.weight, or choose old = "
+                "'sampled'"
+            )
         return self
 
     @model_validator(mode="after")

@@ -52,7 +52,7 @@ from envgym_agents.learn.diagnose import Diagnosed
 from envgym_agents.learn.overlap_gap import sampler_gap
 from envgym_agents.learn.pack import Row
 from envgym_agents.learn.parts import Parts, Progress, ended
-from envgym_agents.learn.play import seed_of
+from envgym_agents.learn.play import TaskOrder, seed_of
 
 __all__ = ["Overlapped", "staleness_of"]
 
@@ -64,6 +64,8 @@ def staleness_of(config: Reinforce) -> int:
     """
     whole = [
         (config.critic.kind != "none", f"critic.kind {config.critic.kind!r}"),
+        (config.curriculum.kind != "none", f"curriculum.kind {config.curriculum.kind!r}"),
+        (config.past.kind == "alone", "past.kind 'alone'"),
         (config.members.kind != "plain", f"members.kind {config.members.kind!r}"),
         (find("schemes", config.credit).greedy, f"credit {config.credit!r}, with its greedy members"),
         (running_of(config) is not None or of_what_was_sampled(config), "a running baseline"),
@@ -198,6 +200,8 @@ class Overlapped:
         masked = frozenset[str]().union(*taken.masked, *(mask for _group, mask in drawn))
         rows = self._rows(taken.groups, scheme, masked)
         rows += self._rows([group for group, _mask in drawn], scheme.scheme, masked) if drawn else []
+        past = [] if self.parts.past is None else self.parts.past.of_step(step)
+        rows += self._rows(past, scheme.scheme, frozenset())
         if not rows:
             return {}
         gap = sampler_gap(self.parts.learner, taken)
@@ -241,7 +245,7 @@ class Overlapped:
 
     def _job(self, number: int, member: int) -> Job:
         job = self.parts.arena.job(
-            self.parts.order.at(number),
+            self._order.at(number),
             self.parts.make_agent,
             seed=seed_of(self.parts.seed, 5, number, member),
             episode_id=self._name(number, member),
@@ -270,6 +274,12 @@ class Overlapped:
             return memory[name].turns
         found = memory.unfinished.get(name)
         return None if found is None else [*found.turns, *([found.said] if found.said is not None else [])]
+
+    @property
+    def _order(self) -> TaskOrder:
+        if not isinstance(self.parts.order, TaskOrder):
+            raise ValueError("an asynchronous loop asks for a task by its number: give it a TaskOrder")
+        return self.parts.order
 
     @property
     def _memory(self) -> Memory:

@@ -14,7 +14,9 @@ from torch import Tensor
 from envgym.policy import AgentFactory
 from envgym_agents.learn.collect import Collected
 from envgym_agents.learn.config import Reinforce
+from envgym_agents.learn.curriculum import EdgeOrder
 from envgym_agents.learn.learns import Learns
+from envgym_agents.learn.past import PastGroups
 from envgym_agents.learn.play import Arena, TaskOrder
 
 __all__ = ["OnStep", "Parts", "Progress", "Updated", "ended"]
@@ -38,7 +40,8 @@ class Progress:
     """Where a loop is: steps, tasks drawn, seconds, tokens sampled, and why it ended ("" while it runs).
 
     length: mean sampled tokens of an episode in the first step that taught, which later ones are compared with.
-    running: the running mean that the scheme compares with, as JSON; {} where it has none.
+    running: the running mean that the scheme compares with, order: what the order of tasks goes by, both as JSON;
+    {} where there is none.
     """
 
     step: int = 0
@@ -48,6 +51,7 @@ class Progress:
     stop: str = ""
     length: float = 0.0
     running: dict[str, Any] = field(default_factory=dict)
+    order: dict[str, Any] = field(default_factory=dict)
 
 
 def ended(config: Reinforce, progress: Progress) -> str:
@@ -70,15 +74,17 @@ OnStep = Callable[[Progress, Collected, dict[str, float]], Awaitable[None]]
 class Parts:
     """Who learns (learner, policy), how it acts (make_agent), where (arena, order), how (config), from which seed.
 
-    Checkpoints go to `folder`; `on_step` is awaited after every step with its episodes and metrics.
+    Checkpoints go to `folder`; `on_step` is awaited after every step with its episodes and metrics. past: what
+    earlier runs played and this one learns from, too.
     """
 
     learner: Learns
     policy: Updated
     make_agent: AgentFactory
     arena: Arena
-    order: TaskOrder
+    order: TaskOrder | EdgeOrder
     config: Reinforce
     seed: int
     folder: Path
     on_step: OnStep
+    past: PastGroups | None = None

@@ -74,13 +74,20 @@ class Loop:
         scheme = scheme_of(config, estimates, running)
         greedy = self.make_greedy if find("schemes", config.credit).greedy else None
         players = Players(self.parts.arena, self.parts.make_agent, self.parts.seed, step, greedy)
-        found = await collect(players, self.parts.order, config, scheme=scheme)
+        past = [] if self.parts.past is None else self.parts.past.of_step(step)
+        if config.past.kind == "alone":
+            found, told = Collected(groups=past, whole=past, played=len(past)), dict[str, float]()
+        else:
+            found = await collect(players, self.parts.order, config, scheme=scheme)
+            told = self.parts.order.saw(found.sampled)
         truncation = truncation_of(config)
         if of_what_was_sampled(config):
             scheme = scheme_of(config, estimates, means_of(found.sampled, truncation=truncation))
         played = time.perf_counter()
         diagnosed = Diagnosed(scheme, config, progress.length)
         groups, learned = await self._credited(found, diagnosed, step)
+        if past and config.past.kind == "beside":
+            groups += credited(past, scheme, config)
         lr = config.lr * min(1.0, (step + 1) / max(config.warmup, 1))
         rng = np.random.default_rng([self.parts.seed, 6, step])
         if groups:
@@ -91,13 +98,13 @@ class Loop:
         tokens += int(learned.get("fresh_tokens", 0))
         after = {} if running is None else running.updated(found.sampled, truncation=truncation).state()
         progress = Progress(
-            step + 1, self.parts.order.cursor, ended - begun, tokens, length=diagnosed.length, running=after
-        )
+            step + 1, self.parts.order.cursor, ended - begun, tokens, length=diagnosed.length, running=after,
+            order=self.parts.order.state(),
+        )  # fmt: skip
         took = {"play_s": played - started, "learn_s": ended - played, "total_s": progress.seconds}
         took["total_sampled"] = float(tokens)
-        await self.parts.on_step(
-            progress, found, {**metrics(found), **diagnosed.values, **learned, **took, "lr": lr}
-        )
+        told |= {**metrics(found), **diagnosed.values, **learned, **took, "lr": lr}
+        await self.parts.on_step(progress, found, told)
         return progress
 
     async def _credited(
@@ -137,6 +144,7 @@ class Loop:
             stored = self.parts.learner.load(newest, beside=None if self.valuation is None else self.valuation.load)
             progress = replace(Progress(**stored), stop="")
         self.parts.order.cursor = progress.cursor
+        self.parts.order.load(progress.order)
         await self.parts.policy.update(version=progress.step)
         return progress
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from envgym.env import Env
+from envgym.cast import Cast
+from envgym.env import THE_AGENT, Env
 from envgym.episode import Episode, Turn
 from envgym.limits import Sampling
 from envgym.messages import Message, text_of
@@ -70,18 +71,19 @@ class Student:
     async def retrace(self, episode: Episode, env: Env) -> Episode:
         """The episode as this student's tokens would have written it, for imitation; log-probabilities are 0.
 
-        env: any environment of its kind, for the tools that the student is shown. The messages and steps stay as
-        they were. Raises ValueError for an action that the student has no token for or that was not legal.
+        env: any environment of its kind, for the tools that the student is shown. Of several actors each has a
+        context of its own, as when they are played (`envgym.cast`). The messages and steps stay as they were. Raises ValueError for an action that the student has no token for or that was not legal.
         """
         said = _Said(self.policy.max_length)
-        agent = self._agents(said, 1.0).for_env(env, seed=0)
+        cast = Cast(THE_AGENT, self._agents(said, 1.0).for_env(env, seed=0), seed=0)
         turns, step = [], episode.root
         for turn in episode.turns:
             said.ids = self._ids(turn.action.message)
-            reply = await agent.act(step)
+            reply = await cast[turn.actor].act(step)
             turns.append(replace(Turn.of(turn.actor, reply, turn.step), messages=turn.messages))
             step = turn.step
-        await agent.close()
+        for agent in cast.everyone:
+            await agent.close()
         return replace(episode, turns=tuple(turns))
 
     def _ids(self, message: Message) -> tuple[int, ...]:

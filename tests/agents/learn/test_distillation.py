@@ -58,7 +58,9 @@ def test_another_tokenizer_is_refused_with_the_first_id_that_means_something_els
         for action in ("act:a", "act:b")
     )
     check_tokenizers(one, one, "there")
-    with pytest.raises(ValueError, match=r"'there': its tokenizer is not.*1 of \d+ ids.*'<\|act:a\|>' of the student"):
+    with pytest.raises(
+        ValueError, match=r"'there': its tokenizer is not.*1 of \d+ ids.*'<\|act:a\|>' of the student"
+    ):
         check_tokenizers(one, other, "there")
 
 
