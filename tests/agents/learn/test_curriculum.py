@@ -89,7 +89,7 @@ def test_what_is_always_or_never_solved_is_drawn_less_and_what_was_never_drawn_i
 
 def test_a_curriculum_is_of_whole_steps_and_idle_settings_are_refused():
     assert staleness_of(Reinforce(curriculum=EDGE)) == 0
-    with pytest.raises(ValueError, match="explore 0.5 has no use where kind is 'none'"):
+    with pytest.raises(ValueError, match=r"explore 0.5 has no use where kind is 'none'"):
         Curriculum(explore=0.5)
 
 

@@ -11,10 +11,12 @@ torch = pytest.importorskip("torch")
 from envgym_agents.learn.config import Reinforce, load  # noqa: E402
 from envgym_agents.learn.losses.distillation import teaching  # noqa: E402
 from envgym_agents.learn.pack import rows_of  # noqa: E402
+from envgym_agents.learn.resolve import check_sources  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
-from envgym_agents.learn.teacher import check_tokenizers  # noqa: E402
+from envgym_agents.learn.teacher import check_teacher, check_tokenizers  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
-from envgym_agents.tokenizer import train_tokenizer  # noqa: E402
+from envgym_agents.model import new_model, save_model  # noqa: E402
+from envgym_agents.tokenizer import load_tokenizer, train_tokenizer  # noqa: E402
 
 EXACT = {"kind": "distill", "distill": {"estimate": "exact"}}
 
@@ -62,6 +64,28 @@ def test_another_tokenizer_is_refused_with_the_first_id_that_means_something_els
         ValueError, match=r"'there': its tokenizer is not.*1 of \d+ ids.*'<\|act:a\|>' of the student"
     ):
         check_tokenizers(one, other, "there")
+
+
+def test_a_teacher_is_looked_at_before_anything_is_made(tmp_path):
+    for name in "ab":
+        tokenizer = train_tokenizer(["open the vault"], actions=[f"act:{name}"], vocab_size=300)
+        model = new_model(len(tokenizer) + 8 * (name == "b"), size="tiny", context=64)
+        save_model(tmp_path / name, model, tokenizer)
+    own, other = str(tmp_path / "a"), str(tmp_path / "b")
+
+    def config(teacher: str, **distill: str):
+        loss = {"kind": "distill", "distill": {"teacher": teacher, **distill}}
+        return load(base={"model": {"path": own}, "reinforce": {"teaches": "all", "loss": loss}})
+
+    check_sources(config(own))
+    with pytest.raises(ValueError, match="distill.teacher = '': this is no model folder"):
+        check_sources(config(""))
+    with pytest.raises(ValueError, match="tokenizer is not the student's"):
+        check_sources(config(other))
+    tokenizer = load_tokenizer(other)
+    check_teacher(config(other), tokenizer, len(tokenizer))
+    with pytest.raises(ValueError, match="choose estimate = 'sampled'"):
+        check_teacher(config(other, estimate="exact"), tokenizer, len(tokenizer))
 
 
 @pytest.mark.parametrize("loss", [{"kind": "distill"}, EXACT])
