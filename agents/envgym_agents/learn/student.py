@@ -72,7 +72,8 @@ class Student:
         """The episode as this student's tokens would have written it, for imitation; log-probabilities are 0.
 
         env: any environment of its kind, for the tools that the student is shown. Of several actors each has a
-        context of its own, as when they are played (`envgym.cast`). The messages and steps stay as they were. Raises ValueError for an action that the student has no token for or that was not legal.
+        context of its own, as when they are played (`envgym.cast`). The messages and steps stay as they were.
+        Raises ValueError for an action that the student has no token for or that was not legal.
         """
         said = _Said(self.policy.max_length)
         cast = Cast(THE_AGENT, self._agents(said, 1.0).for_env(env, seed=0), seed=0)

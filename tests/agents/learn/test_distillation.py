@@ -78,7 +78,7 @@ def test_a_teacher_is_looked_at_before_anything_is_made(tmp_path):
         return load(base={"model": {"path": own}, "reinforce": {"teaches": "all", "loss": loss}})
 
     check_sources(config(own))
-    with pytest.raises(ValueError, match="distill.teacher = '': this is no model folder"):
+    with pytest.raises(ValueError, match=r"distill.teacher = '': this is no model folder"):
         check_sources(config(""))
     with pytest.raises(ValueError, match="tokenizer is not the student's"):
         check_sources(config(other))
