@@ -135,9 +135,10 @@ def _adapted(model: Any, rank: int) -> int:
 def memory_of(facts: Facts, config: TrainConfig, *, processes: int, frozen: int = 0) -> Memory:
     """What one process of a learner holds in an update.
 
-    frozen: how many weights the model beside it has, which is divided, too. Weights, gradients and AdamW's two moments are 4 + 4 + 8 bytes a weight in float32, divided by the number of
-    processes (Rajbhandari et al. 2020, "ZeRO", arXiv 1910.02054, sections 3.1 and 5); embeddings and output layer
-    are whole besides. What a layer keeps for the way back is counted as in Korthikanti et al. 2022 (arXiv
+    frozen: how many weights the model beside it has, which is divided, too. Weights, gradients and AdamW's two
+    moments are 4 + 4 + 8 bytes a weight in float32, divided by the number of processes (Rajbhandari et al. 2020,
+    "ZeRO", arXiv 1910.02054, sections 3.1 and 5); embeddings and output layer are whole besides. What a layer keeps
+    for the way back is counted as in Korthikanti et al. 2022 (arXiv
     2205.05198, section 4.1), for this kind of layer: float32, no dropout, no scores of attention; about
     4 (7 h + 4 k + 3 i) bytes a position, with widths h hidden, k of keys, i inner. Checkpointed it is 4 h a layer,
     and one layer whole. Logits exist for `chunk` positions about 4 times: they, their log-softmax, its
