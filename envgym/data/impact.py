@@ -16,9 +16,9 @@ __all__ = ["learning_impact", "reward_curves"]
 def reward_curves(episodes: Iterable[Episode], *, channel: str = "") -> dict[str, list[float]]:
     """Of every task the mean reward of its groups, in the order of their ids, which is that of a run's steps.
 
-    Only episodes of groups count (not evaluations), no forks, and none whose world failed. channel: a channel of the last
-    step in the place of the reward. Raises ValueError, naming the episode, for a value outside 0 to 1: the score
-    measures the distance to 1.
+    Only episodes of groups count (not evaluations), no forks, and none whose world failed. channel: a channel of
+    the last step in the place of the reward. Raises ValueError, naming the episode, for a value outside 0 to 1: the
+    score measures the distance to 1.
     """
     groups: dict[tuple[str, str], list[float]] = {}
     for episode in episodes:

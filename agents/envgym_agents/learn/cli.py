@@ -54,7 +54,9 @@ _Plan = Annotated[
 ]
 _Recipe = Annotated[
     str | None,
-    typer.Option("--recipe", help="Stages one after the other: sft-preference-rl, zero-rl, growing-turns, a file."),
+    typer.Option(
+        "--recipe", help="Stages one after the other: a recipe of docs/training.md, such as zero-rl, or a file."
+    ),
 ]
 _Out = Annotated[Path, typer.Option("--out", help="The run folder; it must not exist, or be resumed.")]
 _Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]

@@ -23,31 +23,6 @@ def _refuse_changed(section: _Section, names: tuple[str, ...], why: str) -> None
             raise ValueError(f"{name} {getattr(section, name)!r} has no use where {why}")
 
 
-class LoopSettings(_Section):
-    """Whether playing, grading and learning overlap, and how old a token may then be."""
-
-    staleness: int | None = Field(default=None, ge=0)
-    """most versions that a trained token is behind; 0: playing and learning take turns; none: 1 if possible"""
-    spoiled: Literal["drop_member", "drop_group", "mask", "refill"] = "drop_member"
-    """of a group with a failed or stale member"""
-    refills: int = Field(default=2, ge=0)
-    """most times that fresh members are asked for, per group"""
-    stretch: int = Field(default=0, ge=0)
-    """tokens after which an episode that has become too stale to learn from is given up; 0: never"""
-    retries: int = Field(default=1, ge=0)
-    """fresh tries of an episode whose world failed; one that still fails is left out of its group"""
-    replay: float = Field(default=0.0, ge=0, le=4)
-    """groups learned from again while they are fresh enough, as a multiple of the new ones"""
-    replay_tokens: int = Field(default=100_000, ge=1)
-    """tokens of earlier steps' groups that are kept for it"""
-
-    @model_validator(mode="after")
-    def _only_while_it_overlaps(self) -> Self:
-        if self.staleness == 0:
-            _refuse_changed(self, ("spoiled", "refills", "stretch", "replay", "replay_tokens"), "staleness is 0")
-        return self
-
-
 class Curriculum(_Section):
     """Which tasks are drawn: pass after pass over all, or those at the edge of competence more often."""
 
@@ -89,6 +64,34 @@ class Past(_Section):
             _refuse_changed(
                 self, ("groups", "steps"), "kind is 'alone': a step has reinforce.tasks groups, each step"
             )
+        return self
+
+
+class LoopSettings(_Section):
+    """Whether playing, grading and learning overlap, how old a token may then be, and what is learned from."""
+
+    staleness: int | None = Field(default=None, ge=0)
+    """most versions that a trained token is behind; 0: playing and learning take turns; none: 1 if possible"""
+    spoiled: Literal["drop_member", "drop_group", "mask", "refill"] = "drop_member"
+    """of a group with a failed or stale member"""
+    refills: int = Field(default=2, ge=0)
+    """most times that fresh members are asked for, per group"""
+    stretch: int = Field(default=0, ge=0)
+    """tokens after which an episode that has become too stale to learn from is given up; 0: never"""
+    retries: int = Field(default=1, ge=0)
+    """fresh tries of an episode whose world failed; one that still fails is left out of its group"""
+    replay: float = Field(default=0.0, ge=0, le=4)
+    """groups learned from again while they are fresh enough, as a multiple of the new ones"""
+    replay_tokens: int = Field(default=100_000, ge=1)
+    """tokens of earlier steps' groups that are kept for it"""
+
+    curriculum: Curriculum = Curriculum()
+    past: Past = Past()
+
+    @model_validator(mode="after")
+    def _only_while_it_overlaps(self) -> Self:
+        if self.staleness == 0:
+            _refuse_changed(self, ("spoiled", "refills", "stretch", "replay", "replay_tokens"), "staleness is 0")
         return self
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from envgym_agents.learn.config_loop import Curriculum, LoopSettings, Past
+from envgym_agents.learn.config_loop import LoopSettings
 from envgym_agents.learn.config_loss import Frozen, Loss
 
 __all__ = ["Critic", "Frozen", "Members", "Reinforce"]
@@ -149,8 +149,6 @@ class Reinforce(Frozen):
     group: int = Field(default=8, ge=2)
     """episodes of one task that are compared"""
     members: Members = Members()
-    curriculum: Curriculum = Curriculum()
-    past: Past = Past()
     oversample: float = Field(default=3.0, ge=1)
     """most groups played per step, as a multiple of `tasks`"""
     credit: str = "dr-grpo"
@@ -198,11 +196,11 @@ class Reinforce(Frozen):
         """What earlier policies sampled has a bounded weight, or trains as data: never as the policy's own."""
         loss = self.loss
         blind = loss.kind == "reinforce" or (loss.has_ratio and loss.old == "recomputed")
-        if self.past.kind != "none" and blind and loss.correction.weight == "none":
+        if self.loop.past.kind != "none" and blind and loss.correction.weight == "none":
             raise ValueError(
-                f"past.kind {self.past.kind!r} with loss.kind {loss.kind!r} and loss.old {loss.old!r}: other "
-                "policies' tokens would count as the present one's; set loss.correction.weight, or choose old = "
-                "'sampled'"
+                f"loop.past.kind {self.loop.past.kind!r} with loss.kind {loss.kind!r} and loss.old {loss.old!r}: "
+                "other policies' tokens would count as the present one's; set loss.correction.weight, or choose "
+                "old = 'sampled'"
             )
         return self
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from envgym.episode import Group
 from envgym.task import Task
 from envgym_agents.learn.config_loop import Curriculum
+from envgym_agents.learn.play import TaskOrder
 
-__all__ = ["EdgeOrder"]
+__all__ = ["EdgeOrder", "order_of"]
 
 
 @dataclass(slots=True)
@@ -103,3 +104,8 @@ class EdgeOrder:
         for name, (solved, tried, drawn) in state.items():
             number = self._index[name]
             self._solved[number], self._tried[number], self._drawn[number] = solved, tried, drawn
+
+
+def order_of(config: Curriculum, tasks: Sequence[Task], seed: int) -> TaskOrder | EdgeOrder:
+    """The order of tasks that a configuration asks for."""
+    return TaskOrder(tasks, seed) if config.kind == "none" else EdgeOrder(tasks, seed, config)

@@ -64,8 +64,8 @@ def staleness_of(config: Reinforce) -> int:
     """
     whole = [
         (config.critic.kind != "none", f"critic.kind {config.critic.kind!r}"),
-        (config.curriculum.kind != "none", f"curriculum.kind {config.curriculum.kind!r}"),
-        (config.past.kind == "alone", "past.kind 'alone'"),
+        (config.loop.curriculum.kind != "none", f"curriculum.kind {config.loop.curriculum.kind!r}"),
+        (config.loop.past.kind == "alone", "past.kind 'alone'"),
         (config.members.kind != "plain", f"members.kind {config.members.kind!r}"),
         (find("schemes", config.credit).greedy, f"credit {config.credit!r}, with its greedy members"),
         (running_of(config) is not None or of_what_was_sampled(config), "a running baseline"),

@@ -14,6 +14,7 @@ import numpy as np
 from envgym.env import Env
 from envgym.episode import Episode, Group
 from envgym.store import StoreReader
+from envgym.task import Task
 from envgym_agents.learn.collect import teaches
 from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.folder import TRAJECTORIES
@@ -50,23 +51,26 @@ def store_at(path: str | Path) -> Path:
     try:
         StoreReader(place)
     except ValueError as error:
-        raise ValueError(f"reinforce.past.path = {str(path)!r}: {error}") from error
+        raise ValueError(f"reinforce.loop.past.path = {str(path)!r}: {error}") from error
     return place
 
 
 async def past_groups(
-    config: Reinforce, student: Student, example: Env, tasks: Iterable[str], *, seed: int
-) -> PastGroups:
-    """The groups of `past.path` that teach, of the tasks that train; forks and what failed are left out.
+    config: Reinforce, student: Student, example: Env, tasks: Iterable[Task], *, seed: int
+) -> PastGroups | None:
+    """The groups of `past.path` that teach, of the tasks that train; None where the configuration asks for none.
 
+    Forks and what failed are left out.
     Episodes of one group stay together, and those that were played in none are one group for each task. One whose
     tokens are not the student's is told in the student's (`Student.retrace`); nobody knows how likely the student's
     tokens were to whoever played, so it is left out where the loss asks for that. Raises ValueError when nothing is
     left, and says how much of it was left out for what.
     """
-    known, unread, strange = set(tasks), 0, 0
+    if config.loop.past.kind == "none":
+        return None
+    known, unread, strange = {task.id for task in tasks}, 0, 0
     found: dict[tuple[str, str], list[Episode]] = {}
-    with StoreReader(store_at(config.past.path)) as reader:
+    with StoreReader(store_at(config.loop.past.path)) as reader:
         for name in sorted(reader.ids):
             episode = reader[name]
             if episode.task_id not in known or episode.failure is not None or episode.parent is not None:
@@ -82,13 +86,13 @@ async def past_groups(
     kept = [group for group in groups if teaches(group, config)]
     if not kept:
         raise ValueError(
-            f"reinforce.past.path = {config.past.path!r}: none of its {len(groups)} groups teaches "
+            f"reinforce.loop.past.path = {config.loop.past.path!r}: none of its {len(groups)} groups teaches "
             f"(reinforce.teaches {config.teaches!r}); {unread} episodes failed, are forks or of other tasks, and "
             f"{strange} have no log-probabilities in the student's tokens, which loss.kind {config.loss.kind!r} "
             "asks for"
         )
-    alone = config.past.kind == "alone"
-    return PastGroups(kept, seed, config.tasks if alone else config.past.groups, config.past.steps)
+    alone = config.loop.past.kind == "alone"
+    return PastGroups(kept, seed, config.tasks if alone else config.loop.past.groups, config.loop.past.steps)
 
 
 async def _speaks(student: Student, episode: Episode, example: Env) -> bool:

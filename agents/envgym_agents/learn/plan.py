@@ -226,7 +226,7 @@ def plan_of(config: TrainConfig, facts: Facts, *, there: int | None = None, rate
         devices += [
             Device(f"{kind}:{rank}", f"learner process {rank}", learner, free) for rank in range(1, processes)
         ]
-    playing = config.reinforce.past.kind != "alone"
+    playing = config.reinforce.loop.past.kind != "alone"
     groups = int(config.reinforce.tasks * config.reinforce.oversample) if playing else config.reinforce.tasks
     episodes = config.reinforce.steps * groups * config.reinforce.group
     tokens = episodes * config.model.context
@@ -254,15 +254,15 @@ def _stages(config: TrainConfig, apart: bool) -> tuple[str, ...]:
 
 def _groups(config: TrainConfig) -> str:
     """Of which episodes a step learns."""
-    reinforce, past = config.reinforce, config.reinforce.past
+    reinforce, past = config.reinforce, config.reinforce.loop.past
     if past.kind == "alone":
         return f"{reinforce.tasks} stored groups of {past.path!r}, nothing played"
     found = f"{reinforce.tasks} groups of {reinforce.group}"
     if past.kind == "beside":
         when = f" in the first {past.steps}" if past.steps else ""
         found += f" and {past.groups} stored ones of {past.path!r}{when}"
-    if reinforce.curriculum.kind != "none":
-        found += f", tasks drawn by {reinforce.curriculum.kind}"
+    if reinforce.loop.curriculum.kind != "none":
+        found += f", tasks drawn by {reinforce.loop.curriculum.kind}"
     return found
 
 

@@ -75,7 +75,7 @@ class Loop:
         greedy = self.make_greedy if find("schemes", config.credit).greedy else None
         players = Players(self.parts.arena, self.parts.make_agent, self.parts.seed, step, greedy)
         past = [] if self.parts.past is None else self.parts.past.of_step(step)
-        if config.past.kind == "alone":
+        if config.loop.past.kind == "alone":
             found, told = Collected(groups=past, whole=past, played=len(past)), dict[str, float]()
         else:
             found = await collect(players, self.parts.order, config, scheme=scheme)
@@ -86,7 +86,7 @@ class Loop:
         played = time.perf_counter()
         diagnosed = Diagnosed(scheme, config, progress.length)
         groups, learned = await self._credited(found, diagnosed, step)
-        if past and config.past.kind == "beside":
+        if past and config.loop.past.kind == "beside":
             groups += credited(past, scheme, config)
         lr = config.lr * min(1.0, (step + 1) / max(config.warmup, 1))
         rng = np.random.default_rng([self.parts.seed, 6, step])

@@ -107,7 +107,7 @@ def check_student(config: TrainConfig) -> None:
 
 def check_sources(config: TrainConfig) -> None:
     """Raise ValueError when what RL learns from beside its own episodes is not there: a teacher, a store."""
-    past, loss = config.reinforce.past, config.reinforce.loss
+    past, loss = config.reinforce.loop.past, config.reinforce.loss
     if past.kind != "none":
         store_at(past.path)
     if loss.kind == "distill":

@@ -30,7 +30,7 @@ from envgym.task import Task
 from envgym_agents.learn.collect import Collected
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.crew import Crew, crew_size
-from envgym_agents.learn.curriculum import EdgeOrder
+from envgym_agents.learn.curriculum import order_of
 from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
 from envgym_agents.learn.folder import TRAJECTORIES, RunFolder
 from envgym_agents.learn.identity import claim, compared
@@ -38,8 +38,8 @@ from envgym_agents.learn.learns import Learns
 from envgym_agents.learn.overlap import Overlapped, staleness_of
 from envgym_agents.learn.pack import Row, rows_of
 from envgym_agents.learn.parts import Parts, Progress
-from envgym_agents.learn.past import PastGroups, past_groups
-from envgym_agents.learn.play import Arena, TaskOrder, seed_of
+from envgym_agents.learn.past import past_groups
+from envgym_agents.learn.play import Arena, seed_of
 from envgym_agents.learn.reinforce import Loop
 from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, Metrics, write_comparison, write_report
 from envgym_agents.learn.resolve import Resolved, check_student, resolve, try_agents
@@ -254,12 +254,14 @@ class Run:
                 policy=student.policy,
                 make_agent=student.agents(temperature=self.config.model.temperature),
                 arena=self.arena.by("student"),
-                order=self.order(),
+                order=order_of(config.loop.curriculum, self.named.train_tasks, self.config.seed),
                 config=config,
                 seed=self.config.seed,
                 folder=self.folder.path / "checkpoints" / "reinforce",
                 on_step=on_step,
-                past=await self.past(student),
+                past=await past_groups(
+                    config, student, self.example, self.named.train_tasks, seed=self.config.seed
+                ),
             )
             if staleness_of(config):
                 progress = await Overlapped(parts).run()
@@ -272,20 +274,6 @@ class Run:
                 ).run()
         student.save(self.folder.path / "trained")
         return progress
-
-    def order(self) -> TaskOrder | EdgeOrder:
-        """In which order the tasks are drawn."""
-        chosen, tasks = self.config.reinforce.curriculum, self.named.train_tasks
-        if chosen.kind == "none":
-            return TaskOrder(tasks, self.config.seed)
-        return EdgeOrder(tasks, self.config.seed, chosen)
-
-    async def past(self, student: Student) -> PastGroups | None:
-        """What earlier runs played and this one learns from, if that is wanted."""
-        config, tasks = self.config.reinforce, self.named.train_tasks
-        if config.past.kind == "none":
-            return None
-        return await past_groups(config, student, self.example, (task.id for task in tasks), seed=self.config.seed)
 
     @property
     def begun_from(self) -> Path:

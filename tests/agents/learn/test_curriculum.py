@@ -88,7 +88,7 @@ def test_what_is_always_or_never_solved_is_drawn_less_and_what_was_never_drawn_i
 
 
 def test_a_curriculum_is_of_whole_steps_and_idle_settings_are_refused():
-    assert staleness_of(Reinforce(curriculum=EDGE)) == 0
+    assert staleness_of(Reinforce(loop={"curriculum": EDGE})) == 0
     with pytest.raises(ValueError, match=r"explore 0.5 has no use where kind is 'none'"):
         Curriculum(explore=0.5)
 
@@ -127,7 +127,13 @@ def test_a_run_learns_more_at_the_edge_of_competence_and_resumes_to_the_same_wei
 
     def trained(kind: str, folder: str, die_at: int | None = None):
         config = Reinforce(
-            steps=32, tasks=4, group=6, oversample=1, lr=3e-5, checkpoint_every=5, curriculum={"kind": kind}
+            steps=32,
+            tasks=4,
+            group=6,
+            oversample=1,
+            lr=3e-5,
+            checkpoint_every=5,
+            loop={"staleness": 0, "curriculum": {"kind": kind}},
         )
         model = model_factory(seed=1)
         policy, seen = word_policy(model), []
@@ -137,7 +143,7 @@ def test_a_run_learns_more_at_the_edge_of_competence_and_resumes_to_the_same_wei
             if progress.step == die_at:
                 raise KeyboardInterrupt
 
-        order = TaskOrder(panels(), 0) if kind == "none" else EdgeOrder(panels(), 0, config.curriculum)
+        order = TaskOrder(panels(), 0) if kind == "none" else EdgeOrder(panels(), 0, config.loop.curriculum)
         arena = Arena(env="test-panels", rollout=Rollout(limits=Limits(turns=2)), concurrency=24)
         learner = Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0))
         parts = Parts(learner, policy, word_agents(policy), arena, order, config, 0, tmp_path / folder, on_step)

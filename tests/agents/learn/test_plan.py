@@ -111,7 +111,7 @@ def test_the_plan_of_a_recipe_is_of_all_its_stages_and_says_what_each_learns_fro
     assert run(["train", "--recipe", "curriculum", *common]) == 0
     assert "tasks drawn by solve-rate" in capsys.readouterr().out
     assert run(["train", "--recipe", "offline-online", *common]) == 2
-    assert "reinforce.past.path = ''" in capsys.readouterr().err
+    assert "reinforce.loop.past.path = ''" in capsys.readouterr().err
     assert run(["train", "--recipe", "distillation", *common]) == 2
     assert "reinforce.loss.distill.teacher = ''" in capsys.readouterr().err
     assert run(["train", "--recipe", "self-play", *common, "--set", "env=propose-solve"]) == 0

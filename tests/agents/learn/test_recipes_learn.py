@@ -179,7 +179,7 @@ def test_a_student_that_never_saw_an_expert_comes_to_its_teacher_on_what_it_samp
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_stored_episodes_teach_before_anything_is_played_and_go_on_beside_what_is(weak, tmp_path):
-    more = [f"model.path={weak / 'trained'}", f"reinforce.past.path={weak}", "warm_start.episodes_per_task=0"]
+    more = [f"model.path={weak / 'trained'}", f"reinforce.loop.past.path={weak}", "warm_start.episodes_per_task=0"]
     stages = recipe("offline-online", base=BASE, overrides=more)
     short = {"offline": 15, "online": 10}
     for number, stage in enumerate(stages):

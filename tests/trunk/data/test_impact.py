@@ -1,4 +1,4 @@
-"""LIMR's score: computed by hand, from a store of a run's groups, and as a list of tasks that the command writes."""
+"""LIMR's score: by hand, from a store of a run's groups, and as a list of tasks that the command writes."""
 
 import json
 
