@@ -226,13 +226,9 @@ class Run:
             demonstrations=await self.demonstrations(student) if config.loss.streams.demonstrations else (),
         )
         valuation = valued(
-            config.critic,
-            student.model,
-            seed=self.config.seed,
-            temperature=self.config.model.temperature,
-            max_tokens=self.config.max_tokens,
-            device=self.config.device,
-        )
+            config.critic, student.model, seed=self.config.seed, temperature=self.config.model.temperature,
+            max_tokens=self.config.max_tokens, device=self.config.device,
+        )  # fmt: skip
         metrics, stops = Metrics(self.folder.path / "metrics.jsonl"), Stops(self.config.watch)
         watched = writers(self.config.watch, self.folder.path, self.config.model_dump(mode="json"))
         with watched, self.bar("reinforce", config.steps, budget_minutes=config.minutes) as bar:
