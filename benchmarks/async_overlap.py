@@ -15,6 +15,7 @@ import torch
 from _harness import Row, finish, options, scratch_folder
 from envgym_agents.learn.config import LoopSettings, Reinforce
 from envgym_agents.learn.overlap import Overlapped
+from envgym_agents.learn.parts import Parts
 from envgym_agents.learn.play import Arena, TaskOrder
 
 from envgym import Action, Limits, Message, Reply, Rollout, Step, StopReason, StoreWriter, Task, TaskSet
@@ -117,14 +118,14 @@ def run(staleness, steps, folder):
 
     async def work():
         with StoreWriter(folder) as memory:
-            loop = Overlapped(
+            loop = Overlapped(Parts(
                 Learner(), policy, lambda task, *, seed: Speaker(policy),
                 Arena(env="bench-slow", rollout=Rollout(limits=Limits(turns=TURNS)), memory=memory),
                 TaskOrder(tasks, 0),
                 Reinforce(steps=steps, tasks=GROUPS, group=MEMBERS, checkpoint_every=1000, teaches="all",
                           loop=LoopSettings(staleness=staleness)),
                 0, folder / "checkpoints", on_step,
-            )  # fmt: skip
+            ))  # fmt: skip
             started = time.perf_counter()
             await loop.run()
             return time.perf_counter() - started

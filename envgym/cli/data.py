@@ -265,6 +265,36 @@ async def _grade(
     return counts, failures
 
 
+@data_command.command("impact")
+def impact_command(
+    source: Source,
+    file: Annotated[Path | None, typer.Option(help="A text file for the ids that are kept, one a line.")] = None,
+    least: Annotated[float, typer.Option(help="The least score that is kept.")] = 0.2,
+    channel: Annotated[str, typer.Option(help="A channel of the last step, in the place of the reward.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Rank the tasks of an RL run by how well each one's rewards went with the mean learning curve (LIMR).
+
+    The file is a list of tasks for another run: envgym train --set task_file=FILE.
+    """
+    from envgym.data import learning_impact, reward_curves
+
+    with StoreReader(source) as reader:
+        curves = reward_curves((reader[name] for name in reader.ids), channel=channel)
+    if not curves:
+        raise ValueError(f"{source} holds no groups of episodes; name the store of an RL run (RUN/trajectories)")
+    scores = dict(sorted(learning_impact(curves).items(), key=lambda one: (-one[1], one[0])))
+    kept = [task for task, score in scores.items() if score >= least]
+    if file is not None:
+        file.write_text("".join(f"{task}\n" for task in kept))
+    if as_json:
+        print(json.dumps({"scores": scores, "kept": kept}))
+        return
+    for task, score in scores.items():
+        print(f"{score:8.3f}  {visible(task)}  {' '.join(f'{value:.2f}' for value in curves[task])}")
+    say({"tasks": len(scores), "kept": len(kept)}, as_json)
+
+
 data_command.command("feedback")(feedback_command)
 data_command.command("credit")(credit_command)
 data_command.command("export")(export_command)

@@ -2,6 +2,7 @@
 
 from envgym.data.contamination import Decontamination, add_reports, decontaminated, reporting, reports_of
 from envgym.data.feedback import Asked, Judge, feedback
+from envgym.data.impact import learning_impact, reward_curves
 from envgym.data.listening import goals_of, judge_of, listening, spans_of
 from envgym.data.packed_file import PACKED, write_packed
 from envgym.data.packed_rows import PackedRow, packed, packed_rows
@@ -19,7 +20,7 @@ __all__ = [
     "PACKED", "TOKEN_ROLES", "Asked", "Decontamination", "Judge", "PackedRow", "Preference", "Query",
     "Recredited", "SaidGoal", "SaidSpans", "SaidSubgoals", "Statistics", "StepRow", "TokenRow", "add_reports",
     "chat", "chosen", "contaminated", "copy", "decontaminated", "family", "feedback", "goals_of", "judge_of",
-    "listening", "merge", "packed", "packed_rows", "parse_query", "part_of", "preferences", "read_said",
-    "recredit", "regrade", "repeats", "reporting", "reports_of", "rooted", "sample", "spans_of", "split",
-    "split_into", "statistics", "step_rows", "take_on", "token_rows", "write_packed",
+    "learning_impact", "listening", "merge", "packed", "packed_rows", "parse_query", "part_of", "preferences",
+    "read_said", "recredit", "regrade", "repeats", "reporting", "reports_of", "reward_curves", "rooted", "sample",
+    "spans_of", "split", "split_into", "statistics", "step_rows", "take_on", "token_rows", "write_packed",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from envgym_agents.learn.crew import crew_size, launched
 from envgym_agents.learn.plan import facts_of, plan_of
 from envgym_agents.learn.pool import report_runs
 from envgym_agents.learn.recipe import Stage, follow_recipe, recipe
-from envgym_agents.learn.resolve import check_student
+from envgym_agents.learn.resolve import check_sources, check_student
 from envgym_agents.learn.run import evaluate_folders, train
 from envgym_agents.learn.settings import settings_text
 from envgym_agents.learn.worker import follow
@@ -54,7 +54,9 @@ _Plan = Annotated[
 ]
 _Recipe = Annotated[
     str | None,
-    typer.Option("--recipe", help="Stages one after the other: sft-preference-rl, zero-rl, growing-turns, a file."),
+    typer.Option(
+        "--recipe", help="Stages one after the other: a recipe of docs/training.md, such as zero-rl, or a file."
+    ),
 ]
 _Out = Annotated[Path, typer.Option("--out", help="The run folder; it must not exist, or be resumed.")]
 _Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
@@ -97,9 +99,9 @@ def _follow(stages: Sequence[Stage], out: Path, resume: bool, console: Console |
             "a recipe's stages start their own processes (learner.processes): start it without torchrun"
         )
     if plan:
-        for stage in stages:
-            print(f"stage {stage.name}")
-            _print_plan(stage.config, console is None)
+        for number, stage in enumerate(stages):
+            print(f"stage {stage.name}" + (f": the model that {stages[number - 1].name} leaves" if number else ""))
+            _print_plan(stage.config, console is None, follows=number > 0)
         return
     reports = follow_recipe(stages, out, resume=resume, console=console)
     if console is None:
@@ -143,9 +145,14 @@ def train_command(  # noqa: PLR0913  # one parameter per option
         print()
 
 
-def _print_plan(config: TrainConfig, as_json: bool) -> None:
-    """The plan, and then, where something cannot fit, the refusal. Nothing is written."""
-    check_student(config)
+def _print_plan(config: TrainConfig, as_json: bool, *, follows: bool = False) -> None:
+    """The plan, and then, where something cannot fit, the refusal. Nothing is written.
+
+    follows: a recipe's stage, which gets its model from the one before it.
+    """
+    if not follows:
+        check_student(config)
+    check_sources(config)
     found = plan_of(config, facts_of(config))
     if as_json:
         json.dump(asdict(found), sys.stdout, indent=1)

@@ -18,6 +18,7 @@ from envgym.credit.sources import Estimate, Truncation
 from envgym.episode import Episode, Group
 from envgym.registry import find, make_scheme
 from envgym_agents.learn.config import Reinforce
+from envgym_agents.learn.curriculum import EdgeOrder
 from envgym_agents.learn.evaluate import succeeded
 from envgym_agents.learn.members import Players, chosen, played_groups, sampled_only
 from envgym_agents.learn.pack import Row, rows_of
@@ -49,7 +50,7 @@ class Collected:
 
 
 async def collect(
-    players: Players, order: TaskOrder, config: Reinforce, *, scheme: Scheme | None = None
+    players: Players, order: TaskOrder | EdgeOrder, config: Reinforce, *, scheme: Scheme | None = None
 ) -> Collected:
     """Play groups until `config.tasks` of them teach, or the bound on oversampling is reached.
 
@@ -206,7 +207,20 @@ def metrics(found: Collected) -> dict[str, float]:
         return means
     per_episode = [_measure(episode) for episode in scored]
     names = sorted({name for values in per_episode for name in values})
+    means |= _by_actor(scored)
     return means | {name: float(np.mean([values.get(name, 0.0) for values in per_episode])) for name in names}
+
+
+def _by_actor(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Where there are several: what each earned, on average over the episodes in which it acted."""
+    earned: dict[str, list[float]] = {}
+    for episode in episodes:
+        own: dict[str, float] = {}
+        for turn in episode.turns:
+            own[turn.actor] = own.get(turn.actor, 0.0) + (turn.step.reward or 0.0)
+        for actor, reward in own.items():
+            earned.setdefault(actor, []).append(reward)
+    return {f"reward_{actor}": float(np.mean(each)) for actor, each in earned.items()} if len(earned) > 1 else {}
 
 
 def _measure(episode: Episode) -> dict[str, float]:

@@ -12,14 +12,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from envgym.limits import Limits
 from envgym.options import hint
-from envgym_agents.learn.config_loop import LoopSettings, Watch
+from envgym_agents.learn.config_loop import Curriculum, LoopSettings, Past, Watch
 from envgym_agents.learn.config_loss import LearnerMemory, Loss
 from envgym_agents.learn.config_reinforce import Critic, Frozen, Members, Reinforce
 from envgym_agents.learn.config_sampler import Sampler
 
 __all__ = [
-    "Critic", "Evaluate", "LearnerMemory", "LoopSettings", "Loss", "Members", "ModelConfig", "Reinforce", "Sampler",
-    "TrainConfig", "WarmStart", "Watch", "load", "override",
+    "Critic", "Curriculum", "Evaluate", "LearnerMemory", "LoopSettings", "Loss", "Members", "ModelConfig", "Past",
+    "Reinforce", "Sampler", "TrainConfig", "WarmStart", "Watch", "load", "override",
 ]  # fmt: skip
 
 
@@ -31,6 +31,8 @@ class ModelConfig(Frozen):
 
     path: str | None = None
     """a model folder; none makes a fresh transformer"""
+    tokenizer: str | None = None
+    """of a fresh one: the model folder whose tokenizer it takes; none: one is trained on what the expert did"""
     size: str = "1M"
     """of a fresh one: tiny, 1M, 2M, 4M"""
     vocabulary: int = Field(default=2000, ge=300)
@@ -54,6 +56,8 @@ class ModelConfig(Frozen):
             raise ValueError(
                 f"lora_rank {self.lora_rank} needs a model folder (path): a fresh model has nothing to keep"
             )
+        if self.tokenizer is not None and self.path is not None:
+            raise ValueError(f"tokenizer {self.tokenizer!r} has no use where path names a model, which has its own")
         if self.answer >= self.context:
             raise ValueError(f"answer {self.answer} must be below context {self.context}")
         return self
@@ -147,6 +151,8 @@ class TrainConfig(Frozen):
     """the tasks that train"""
     tasks: int | None = Field(default=None, ge=1)
     """how many of them, evenly spread over their order; none: all"""
+    task_file: str | None = None
+    """a text file with the id of a task a line, as `envgym data impact` writes them: only these train"""
     turns: int = Field(default=24, ge=1)
     """bound on an episode's length"""
     step_s: float = Field(default=Limits().step_s, gt=0)

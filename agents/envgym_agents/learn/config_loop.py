@@ -1,13 +1,13 @@
-"""The settings of how playing and learning share the time, and of what is watched meanwhile.
+"""The settings of how playing and learning share the time, of what is learned from, and of what is watched.
 
-Two parts of `envgym_agents.learn.config`, which reads and checks them.
+Parts of `envgym_agents.learn.config`, which reads and checks them.
 """
 
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["LoopSettings", "Watch"]
+__all__ = ["Curriculum", "LoopSettings", "Past", "Watch"]
 
 
 class _Section(BaseModel):
@@ -16,8 +16,59 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
+def _refuse_changed(section: _Section, names: tuple[str, ...], why: str) -> None:
+    """Raise ValueError when one of these fields is not what it is by default."""
+    for name in names:
+        if getattr(section, name) != type(section).model_fields[name].default:
+            raise ValueError(f"{name} {getattr(section, name)!r} has no use where {why}")
+
+
+class Curriculum(_Section):
+    """Which tasks are drawn: pass after pass over all, or those at the edge of competence more often."""
+
+    kind: Literal["none", "solve-rate"] = "none"
+    """solve-rate: by p (1 - p) of a task's estimated solve rate p"""
+    sharpness: float = Field(default=2.0, ge=0)
+    """of "solve-rate": the power of that weight; 0: all the same"""
+    explore: float = Field(default=0.2, ge=0, le=1)
+    """share of the draws that goes to tasks which were drawn least"""
+    memory: float = Field(default=0.7, ge=0, le=1)
+    """what a task's earlier groups count when another one was played"""
+    above: float = 0.0
+    """an episode whose reward is above it is a success"""
+
+    @model_validator(mode="after")
+    def _only_what_is_used(self) -> Self:
+        if self.kind == "none":
+            _refuse_changed(self, ("sharpness", "explore", "memory", "above"), "kind is 'none'")
+        return self
+
+
+class Past(_Section):
+    """Episodes of earlier runs that are learned from: before anything is played, or beside what is."""
+
+    kind: Literal["none", "alone", "beside"] = "none"
+    """alone: nothing is played; beside: some of their groups go into each step"""
+    path: str = ""
+    """a run folder, or a store of episodes"""
+    groups: int = Field(default=8, ge=1)
+    """of "beside": groups of a step"""
+    steps: int = Field(default=0, ge=0)
+    """of "beside": first steps that have them; 0: all"""
+
+    @model_validator(mode="after")
+    def _only_what_is_used(self) -> Self:
+        if self.kind == "none":
+            _refuse_changed(self, ("groups", "steps"), "kind is 'none'")
+        if self.kind == "alone":
+            _refuse_changed(
+                self, ("groups", "steps"), "kind is 'alone': a step has reinforce.tasks groups, each step"
+            )
+        return self
+
+
 class LoopSettings(_Section):
-    """Whether playing, grading and learning overlap, and how old a token may then be."""
+    """Whether playing, grading and learning overlap, how old a token may then be, and what is learned from."""
 
     staleness: int | None = Field(default=None, ge=0)
     """most versions that a trained token is behind; 0: playing and learning take turns; none: 1 if possible"""
@@ -34,12 +85,13 @@ class LoopSettings(_Section):
     replay_tokens: int = Field(default=100_000, ge=1)
     """tokens of earlier steps' groups that are kept for it"""
 
+    curriculum: Curriculum = Curriculum()
+    past: Past = Past()
+
     @model_validator(mode="after")
     def _only_while_it_overlaps(self) -> Self:
         if self.staleness == 0:
-            for name in ("spoiled", "refills", "stretch", "replay", "replay_tokens"):
-                if getattr(self, name) != type(self).model_fields[name].default:
-                    raise ValueError(f"{name} {getattr(self, name)!r} has no use where staleness is 0")
+            _refuse_changed(self, ("spoiled", "refills", "stretch", "replay", "replay_tokens"), "staleness is 0")
         return self
 
 

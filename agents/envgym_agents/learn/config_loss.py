@@ -8,8 +8,8 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
-    "Correction", "Divergence", "Frozen", "LearnerMemory", "Loss", "Mask", "Preference", "Prices", "Streams",
-    "refuse_unused",
+    "Correction", "Distill", "Divergence", "Frozen", "LearnerMemory", "Loss", "Mask", "Preference", "Prices",
+    "Streams", "refuse_unused",
 ]  # fmt: skip
 
 Kind = Literal[
@@ -25,6 +25,7 @@ Kind = Literal[
     "raft",
     "expert-iteration",
     "sft",
+    "distill",
 ]
 Scope = Literal["none", "token", "turn", "sequence"]
 
@@ -86,6 +87,27 @@ class Divergence(Frozen):
             refuse_unused(self, ("kind", "estimate"), "place is 'credit': that cost is the reverse KL's, by k1")
         if self.estimate == "squared":
             refuse_unused(self, ("kind",), "estimate is 'squared': its gradient is the reverse KL's")
+        return self
+
+
+class Distill(Frozen):
+    """Of "distill": whose distribution the student learns, on what it samples itself."""
+
+    teacher: str = ""
+    """a model folder with the student's tokenizer"""
+    estimate: Literal["sampled", "exact"] = "sampled"
+    """credit of each sampled token, by its log-ratio; or a divergence over the whole vocabulary"""
+    kind: Literal["reverse", "forward", "js"] = "reverse"
+    """of "exact": KL(student || teacher), KL(teacher || student), Jensen-Shannon"""
+    outcome: float = Field(default=0.0, ge=0)
+    """of "sampled": weight of the credit scheme's credit beside the teacher's"""
+
+    @model_validator(mode="after")
+    def _only_what_is_used(self) -> Self:
+        if self.estimate == "sampled":
+            refuse_unused(self, ("kind",), "estimate is 'sampled': that is the reverse KL's")
+        else:
+            refuse_unused(self, ("outcome",), "estimate is 'exact': no token gets credit")
         return self
 
 
@@ -177,7 +199,7 @@ class Loss(Frozen):
     """What an update descends. docs/training.md says which choices are which paper's."""
 
     kind: Kind = "ppo"
-    """ppo, reinforce, cispo, topr, a-lol, opmd, kimi-opmd, rec, dpo, raft, expert-iteration, sft"""
+    """ppo, reinforce, cispo, topr, a-lol, opmd, kimi-opmd, rec, dpo, raft, expert-iteration, sft, distill"""
     kl: float = Field(default=0.0, ge=0)
     """weight of the divergence from the model that RL begins with"""
     ratio: Literal["token", "turn", "sequence"] = "token"
@@ -213,6 +235,7 @@ class Loss(Frozen):
     entropy_gate: Literal["policy", "bonus", "both"] = "policy"
     """what is gated: the policy's loss, the entropy bonus, or both"""
     preference: Preference = Preference()
+    distill: Distill = Distill()
     correction: Correction = Correction()
     divergence: Divergence = Divergence()
     streams: Streams = Streams()
@@ -222,12 +245,29 @@ class Loss(Frozen):
     @property
     def has_ratio(self) -> bool:
         """Whether it compares the policy with an older one, by a ratio of its own."""
-        return self.kind in ("ppo", "cispo", "rec", "kimi-opmd")
+        return self.kind in ("ppo", "cispo", "rec", "kimi-opmd") or self.teaches_by_credit
+
+    @property
+    def reads_sampled(self) -> bool:
+        """Whether it asks how likely a token was to who sampled it."""
+        corrects = self.correction.weight != "none" or self.correction.reject != "none"
+        against = self.kind == "dpo" and self.preference.against == "sampled"
+        return self.kind in ("topr", "a-lol") or against or corrects or (self.has_ratio and self.old == "sampled")
 
     @property
     def clips(self) -> bool:
         """Whether `reinforce.clip_low` and `clip_high` are its bounds."""
-        return self.kind in ("ppo", "cispo", "rec")
+        return self.kind in ("ppo", "cispo", "rec") or self.teaches_by_credit
+
+    @property
+    def teaches_by_credit(self) -> bool:
+        """Whether a teacher gives the sampled tokens their credit."""
+        return self.kind == "distill" and self.distill.estimate == "sampled"
+
+    @property
+    def teaches_whole(self) -> bool:
+        """Whether a teacher's whole distribution is descended to."""
+        return self.kind == "distill" and self.distill.estimate == "exact"
 
     @model_validator(mode="after")
     def _only_its_own(self) -> Self:
@@ -235,7 +275,7 @@ class Loss(Frozen):
         own: dict[str, tuple[str, ...]] = {
             "ratio": clipped, "pre_clip": clipped, "dual_clip": ("ppo",), "taper": ("topr",), "variant": ("a-lol",),
             "weight_clip": ("a-lol",), "tau": ("opmd", "kimi-opmd"), "sides": ("rec",), "outer": ("rec",),
-            "least": ("expert-iteration",), "preference": ("dpo",),
+            "least": ("expert-iteration",), "preference": ("dpo",), "distill": ("distill",),
         }  # fmt: skip
         for name, kinds in own.items():
             if self.kind not in kinds:
@@ -257,6 +297,17 @@ class Loss(Frozen):
             raise ValueError(
                 f"correction.weight {self.correction.weight!r} with kind {self.kind!r}: this loss has weights of "
                 "its own against the policy that played; leave it 'none'"
+            )
+        if self.kind == "distill" and (self.kl > 0 or self.mask.top_p < 1):
+            raise ValueError(
+                "kind is 'distill', and kl or mask ask the model that RL begins with, too: one other model is "
+                "kept, and it is the teacher"
+            )
+        if self.teaches_whole:
+            refuse_unused(
+                self,
+                ("credit_scale", "credit_clip", "credit_filter"),
+                "distill.estimate is 'exact': no token gets credit",
             )
         if self.kind == "dpo":
             refuse_unused(self, ("correction", "credit_filter"), "kind is 'dpo': it weighs pairs, not tokens")
@@ -283,6 +334,11 @@ class Loss(Frozen):
         if not self.clips:
             why = f"loss.kind is {self.kind!r}"
             refuse_unused(reinforce, ("clip_low", "clip_high"), why)
+        if self.kind == "distill" and reinforce.teaches != "all":
+            raise ValueError(
+                f"teaches {reinforce.teaches!r} with loss.kind 'distill': a teacher has something to say of every "
+                "group, make it 'all'"
+            )
         if reinforce.entropy == 0 and self.entropy_gate != "policy":
             raise ValueError(f"loss.entropy_gate {self.entropy_gate!r} has no use where entropy is 0")
         if self.kind in ("dpo", "raft", "expert-iteration", "sft") and self.divergence.place == "credit":
@@ -290,9 +346,9 @@ class Loss(Frozen):
 
     @property
     def wants_reference(self) -> bool:
-        """Whether the model that RL begins with is asked."""
+        """Whether another model is asked: the one that RL begins with, or a teacher."""
         against = self.kind == "dpo" and self.preference.against == "reference"
-        return self.kl > 0 or against or self.mask.top_p < 1
+        return self.kl > 0 or against or self.mask.top_p < 1 or self.kind == "distill"
 
 
 class LearnerMemory(Frozen):

@@ -192,6 +192,19 @@ class Reinforce(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _weighs_what_others_sampled(self) -> Self:
+        """What earlier policies sampled has a bounded weight, or trains as data: never as the policy's own."""
+        loss = self.loss
+        blind = loss.kind == "reinforce" or (loss.has_ratio and loss.old == "recomputed")
+        if self.loop.past.kind != "none" and blind and loss.correction.weight == "none":
+            raise ValueError(
+                f"loop.past.kind {self.loop.past.kind!r} with loss.kind {loss.kind!r} and loss.old {loss.old!r}: "
+                "other policies' tokens would count as the present one's; set loss.correction.weight, or choose "
+                "old = 'sampled'"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _goes_with_its_loss(self) -> Self:
         self.loss.check(self)
         return self

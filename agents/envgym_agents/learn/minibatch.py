@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.losses import penalties
+from envgym_agents.learn.losses.distillation import teaching
 from envgym_agents.learn.losses.divergence import k1, to_go
 from envgym_agents.learn.losses.imitation import best_of_groups
 from envgym_agents.learn.losses.objective import Tokens
@@ -122,24 +123,28 @@ def _length(
 
 
 def scaled(rows: Sequence[Ready], config: Reinforce) -> tuple[list[Ready], dict[str, float]]:
-    """Rows whose credit is as the loss asks: less the divergence as a cost, scaled, filtered, clipped.
+    """Rows whose credit is as the loss asks: a teacher's, less the divergence as a cost, scaled, filtered, clipped.
 
     All over the tokens of the whole step, in that order. An outlier's weight becomes 0, and those of the others
     stay.
     """
     loss, metrics = config.loss, dict[str, float]()
     in_credit = loss.kl > 0 and loss.divergence.place == "credit"
-    if not (in_credit or loss.credit_scale != "none" or loss.credit_clip or loss.credit_filter):
+    if not (
+        in_credit or loss.teaches_by_credit or loss.credit_scale != "none" or loss.credit_clip or loss.credit_filter
+    ):
         return list(rows), metrics
     own = [ready for ready in rows if (ready.stream == POLICY).any()]
     mine = [ready.stream == POLICY for ready in own]
     credit = torch.from_numpy(np.concatenate([r.row.credit[m] for r, m in zip(own, mine, strict=True)])).double()
     weights = torch.from_numpy(np.concatenate([r.row.weights[m] for r, m in zip(own, mine, strict=True)])).double()
+    old, reference = (
+        torch.from_numpy(np.concatenate([getattr(r, name)[m] for r, m in zip(own, mine, strict=True)])).double()
+        for name in ("old", "reference")
+    )
+    if loss.teaches_by_credit:
+        credit = teaching(old, reference) + loss.distill.outcome * credit
     if in_credit:
-        old, reference = (
-            torch.from_numpy(np.concatenate([getattr(r, name)[m] for r, m in zip(own, mine, strict=True)])).double()
-            for name in ("old", "reference")
-        )
         cost = to_go(k1(old, reference), torch.from_numpy(_episodes(own, mine)))
         credit = credit - loss.kl * cost
         metrics["kl_cost"] = float((weights * cost).sum() / weights.sum())

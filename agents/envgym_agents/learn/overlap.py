@@ -13,11 +13,10 @@ those versions never were. Sources: AReaL (Fu et al. 2025, arXiv 2505.24298), Ki
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,7 +35,6 @@ from envgym.buffer import (
 from envgym.buffer.replay import ReplayState
 from envgym.episode import Episode, Group, Turn
 from envgym.jobs import Job, Memory, Stretch
-from envgym.policy import AgentFactory
 from envgym.registry import find
 from envgym_agents.learn.checkpoint import latest, write_json
 from envgym_agents.learn.collect import (
@@ -51,23 +49,12 @@ from envgym_agents.learn.collect import (
 from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.crowd import Crowd
 from envgym_agents.learn.diagnose import Diagnosed
-from envgym_agents.learn.learns import Learns
 from envgym_agents.learn.overlap_gap import sampler_gap
 from envgym_agents.learn.pack import Row
-from envgym_agents.learn.play import Arena, TaskOrder, seed_of
-from envgym_agents.learn.reinforce import OnStep, Progress, ended
+from envgym_agents.learn.parts import Parts, Progress, ended
+from envgym_agents.learn.play import TaskOrder, seed_of
 
-__all__ = ["Overlapped", "Updated", "staleness_of"]
-
-
-class Updated(Protocol):
-    """What the loop needs of a policy: to be given weights while it samples."""
-
-    version: int
-
-    async def update(self, weights: Mapping[str, torch.Tensor], *, version: int) -> int:
-        """Sample from these weights as soon as may be, and say `version` of what they sample."""
-        ...
+__all__ = ["Overlapped", "staleness_of"]
 
 
 def staleness_of(config: Reinforce) -> int:
@@ -77,6 +64,8 @@ def staleness_of(config: Reinforce) -> int:
     """
     whole = [
         (config.critic.kind != "none", f"critic.kind {config.critic.kind!r}"),
+        (config.loop.curriculum.kind != "none", f"curriculum.kind {config.loop.curriculum.kind!r}"),
+        (config.loop.past.kind == "alone", "past.kind 'alone'"),
         (config.members.kind != "plain", f"members.kind {config.members.kind!r}"),
         (find("schemes", config.credit).greedy, f"credit {config.credit!r}, with its greedy members"),
         (running_of(config) is not None or of_what_was_sampled(config), "a running baseline"),
@@ -93,21 +82,13 @@ def staleness_of(config: Reinforce) -> int:
 
 @dataclass(slots=True)
 class Overlapped:
-    """Who learns, who acts, where, how: as `Loop`, but the policy samples from weights of its own.
+    """The loop over its parts; the policy samples from weights of its own.
 
     policy: has another copy of the weights than the learner. arena: with a memory, where all that waits is found
     again.
     """
 
-    learner: Learns
-    policy: Updated
-    make_agent: AgentFactory
-    arena: Arena
-    order: TaskOrder
-    config: Reinforce
-    seed: int
-    folder: Path
-    on_step: OnStep
+    parts: Parts
     queue: OnPolicyQueue = field(init=False)
     replay: Replay = field(init=False)
     crowd: Crowd = field(init=False)
@@ -122,20 +103,20 @@ class Overlapped:
 
     async def run(self) -> Progress:
         """Train until a bound of the configuration is reached, from the newest checkpoint if there is one."""
-        if getattr(self.policy, "model", None) is self.learner.scorer.model:
+        if getattr(self.parts.policy, "model", None) is self.parts.learner.scorer.model:
             raise ValueError("the policy samples from the learner's own weights: give the learner a copy")
         progress = await self._resume()
         begun = time.perf_counter() - progress.seconds
-        self.crowd = Crowd(self.arena, recent=self.config.tasks * self.config.group)
+        self.crowd = Crowd(self.parts.arena, recent=self.parts.config.tasks * self.parts.config.group)
         producers = [asyncio.create_task(self._produce()) for _ in range(self.queue.batch * (self.queue.bound + 1))]
         for producer in producers:
             producer.add_done_callback(lambda _done: self._news.set())
         threads = torch.get_num_threads()
         thread = ThreadPoolExecutor(1, "envgym-learner", initializer=torch.set_num_threads, initargs=(threads,))
         try:
-            while not (stop := ended(self.config, progress)):
+            while not (stop := ended(self.parts.config, progress)):
                 progress = await self._step(progress, begun, producers, thread)
-                if progress.step % self.config.checkpoint_every == 0:
+                if progress.step % self.parts.config.checkpoint_every == 0:
                     self._save(progress)
             progress = replace(progress, stop=stop)
             self._save(progress)
@@ -150,8 +131,8 @@ class Overlapped:
         """Play group after group, as the queue gives leave; refills of what was spoiled come first."""
         while True:
             ticket = self._again.popleft() if self._again else await self.queue.start()
-            begin = self.config.group + self._fresh.get(ticket.number, 0) if ticket.missing else 0
-            members = range(begin, begin + (ticket.missing or self.config.group))
+            begin = self.parts.config.group + self._fresh.get(ticket.number, 0) if ticket.missing else 0
+            members = range(begin, begin + (ticket.missing or self.parts.config.group))
             played = await self.crowd.play([self._job(ticket.number, member) for member in members])
             group = Group(played[0].task_id, tuple(played))
             self._since.whole.append(group)
@@ -162,7 +143,7 @@ class Overlapped:
             else:
                 self._since.played += 1
                 mends = self.queue.spoiled is Spoiled.REFILL and any(member.failure for member in group)
-                if mends or teaches(group, self.config):
+                if mends or teaches(group, self.parts.config):
                     self.queue.try_put(group, ticket)
                 else:
                     self._since.others.append(group)
@@ -172,7 +153,7 @@ class Overlapped:
     async def _step(
         self, progress: Progress, begun: float, producers: Sequence[asyncio.Task[None]], thread: ThreadPoolExecutor
     ) -> Progress:
-        config, step = self.config, progress.step
+        config, step = self.parts.config, progress.step
         started = time.perf_counter()
         taken = await self._batch(producers)
         took = {"wait_s": time.perf_counter() - started, "in_flight": float(self.crowd.window.in_flight)}
@@ -187,7 +168,7 @@ class Overlapped:
         version = self.queue.version + bool(learned)
         self.queue.advance(version)
         if learned:
-            await self.policy.update(self.learner.scorer.model.state_dict(), version=version)
+            await self.parts.policy.update(self.parts.learner.scorer.model.state_dict(), version=version)
         self._remember(taken)
         tokens = progress.tokens + sum(episode.sampled_tokens for episode in since.episodes)
         seconds = time.perf_counter() - begun
@@ -195,12 +176,12 @@ class Overlapped:
         told = {**metrics(since), **scheme.values, **stale, **learned, **took, **self._counted(since), "lr": lr}
         told |= {"total_s": seconds, "total_sampled": float(tokens), "swept": float(len(taken.swept))}
         since.groups = list(taken.groups)
-        await self.on_step(progress, since, told)
+        await self.parts.on_step(progress, since, told)
         return progress
 
     async def _batch(self, producers: Sequence[asyncio.Task[None]]) -> Taken:
         """A whole batch; less, or nothing, where too many groups in a row have taught nothing."""
-        most = int(self.config.tasks * self.config.oversample)
+        most = int(self.parts.config.tasks * self.parts.config.oversample)
         while True:
             self._news.clear()
             for producer in producers:
@@ -214,26 +195,29 @@ class Overlapped:
 
     def _learn(self, taken: Taken, scheme: Diagnosed, step: int, lr: float) -> dict[str, float]:
         """In the learner's thread: credit and update; {} where there is nothing to learn from."""
-        rng = np.random.default_rng([self.seed, 6, step])
+        rng = np.random.default_rng([self.parts.seed, 6, step])
         drawn = self._drawn_again(taken, rng)
         masked = frozenset[str]().union(*taken.masked, *(mask for _group, mask in drawn))
         rows = self._rows(taken.groups, scheme, masked)
         rows += self._rows([group for group, _mask in drawn], scheme.scheme, masked) if drawn else []
+        past = [] if self.parts.past is None else self.parts.past.of_step(step)
+        rows += self._rows(past, scheme.scheme, frozenset())
         if not rows:
             return {}
-        gap = sampler_gap(self.learner, taken)
-        learned = self.learner.update(rows, self.config, rng, lr=lr)
+        gap = sampler_gap(self.parts.learner, taken)
+        learned = self.parts.learner.update(rows, self.parts.config, rng, lr=lr)
         learned["drift"] = learned.pop("sampler_gap", 0.0)  # of newer weights than those that sampled
         return {**learned, **gap, "again": float(len(drawn))}
 
     def _rows(self, groups: Sequence[Group], scheme: Any, masked: frozenset[str]) -> list[list[Row]]:
-        return credited(groups, scheme, self.config, lambda episode: episode.id not in masked) if groups else []
+        config = self.parts.config
+        return credited(groups, scheme, config, lambda episode: episode.id not in masked) if groups else []
 
     # -- what is learned from again ----------------------------------------------------------------------------
 
     def _drawn_again(self, taken: Taken, rng: np.random.Generator) -> list[tuple[Group, frozenset[str]]]:
         """Groups that have trained before and still are within the bound, with those members that are not."""
-        size, bound = round(self.config.loop.replay * len(taken.groups)), self.queue.bound
+        size, bound = round(self.parts.config.loop.replay * len(taken.groups)), self.queue.bound
         ages = self.replay.columns(taken.version).age
         if not size or not (ages <= bound).any():
             return []
@@ -254,26 +238,26 @@ class Overlapped:
         for group, mask in zip(taken.groups, taken.masked, strict=True):
             kept = tuple(one for one in group if one.failure is None and one.id not in mask)
             born = [version for one in kept if (version := oldest_version(one)) is not None]
-            if self.config.loop.replay and born:
+            if self.parts.config.loop.replay and born:
                 self.replay.add(Group(group.task_id, kept), version=max(born))
 
     # -- one episode -------------------------------------------------------------------------------------------
 
     def _job(self, number: int, member: int) -> Job:
-        job = self.arena.job(
-            self.order.at(number),
-            self.make_agent,
-            seed=seed_of(self.seed, 5, number, member),
+        job = self.parts.arena.job(
+            self._order.at(number),
+            self.parts.make_agent,
+            seed=seed_of(self.parts.seed, 5, number, member),
             episode_id=self._name(number, member),
             group=f"a{number:06d}",
         )
-        if not self.config.loop.stretch:
+        if not self.parts.config.loop.stretch:
             return job
 
         async def goes_on(cut: Episode) -> bool:
             return self.queue.usable(Partial(cut))
 
-        return replace(job, stretch=Stretch(self.config.loop.stretch, goes_on))
+        return replace(job, stretch=Stretch(self.parts.config.loop.stretch, goes_on))
 
     def _name(self, number: int, member: int) -> str:
         """The id of an episode: of one that an earlier process began with weights that are known, or a new one."""
@@ -292,25 +276,32 @@ class Overlapped:
         return None if found is None else [*found.turns, *([found.said] if found.said is not None else [])]
 
     @property
+    def _order(self) -> TaskOrder:
+        if not isinstance(self.parts.order, TaskOrder):
+            raise ValueError("an asynchronous loop asks for a task by its number: give it a TaskOrder")
+        return self.parts.order
+
+    @property
     def _memory(self) -> Memory:
-        if self.arena.memory is None:
+        if self.parts.arena.memory is None:
             raise ValueError("an asynchronous loop needs an arena with a memory: what waits is found again there")
-        return self.arena.memory
+        return self.parts.arena.memory
 
     # -- checkpoints -------------------------------------------------------------------------------------------
 
     async def _resume(self) -> Progress:
-        newest, loop, progress = latest(self.folder), self.config.loop, Progress()
+        folder, loop, progress = self.parts.folder, self.parts.config.loop, Progress()
+        newest = latest(folder)
         spoiled = Spoiled(loop.spoiled)
         self.queue = OnPolicyQueue(
-            self.config.tasks, bound=staleness_of(self.config), spoiled=spoiled, refills=loop.refills
+            self.parts.config.tasks, bound=staleness_of(self.parts.config), spoiled=spoiled, refills=loop.refills
         )
         self.replay = Replay(loop.replay_tokens)
-        self._life = len(list(self.folder.glob("life-*.json"))) if self.folder.is_dir() else 0
-        write_json(self.folder / f"life-{self._life:04d}.json", {"from": None if newest is None else newest.name})
+        self._life = len(list(folder.glob("life-*.json"))) if folder.is_dir() else 0
+        write_json(folder / f"life-{self._life:04d}.json", {"from": None if newest is None else newest.name})
         memory = self._memory
         if newest is not None:
-            stored = self.learner.load(newest)
+            stored = self.parts.learner.load(newest)
             progress = replace(Progress(**stored["progress"]), stop="")
             waiting, kept = ([memory[name] for name in stored[what]["episodes"]] for what in ("queue", "replay"))
             self.queue = OnPolicyQueue.restore(QueueState(stored["queue"]["facts"], tuple(waiting)))
@@ -318,7 +309,7 @@ class Overlapped:
             self._fresh = {int(number): count for number, count in stored["fresh"].items()}
         self._again = deque(self.queue.tickets)
         self._begun_at = self.queue.version
-        await self.policy.update(self.learner.scorer.model.state_dict(), version=self.queue.version)
+        await self.parts.policy.update(self.parts.learner.scorer.model.state_dict(), version=self.queue.version)
         return progress
 
     def _save(self, progress: Progress) -> None:
@@ -329,7 +320,7 @@ class Overlapped:
             "replay": {"facts": replay.facts, "episodes": [one.id for one in replay.episodes]},
             "fresh": {str(number): count for number, count in self._fresh.items()},
         }
-        self.learner.save(self.folder, progress.step, stored)
+        self.parts.learner.save(self.parts.folder, progress.step, stored)
 
     # -- metrics -----------------------------------------------------------------------------------------------
 

@@ -16,9 +16,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.overlap import staleness_of
-from envgym_agents.model import new_model
+from envgym_agents.model import new_model, parameters
+from envgym_agents.tokenizer import load_tokenizer
 
-__all__ = ["Device", "Facts", "Memory", "Plan", "facts_of", "memory_of", "plan_of"]
+__all__ = ["Device", "Facts", "Memory", "Plan", "critics_of", "facts_of", "memory_of", "plan_of"]
 
 _FLOAT = 4
 """Bytes of a number: weights that train are float32 (`student.begin_model`)."""
@@ -101,12 +102,14 @@ class Plan:
 def facts_of(config: TrainConfig) -> Facts:
     """The shape of the model that a configuration begins with; no weight of a folder is read."""
     if config.model.path is None:
-        model = new_model(config.model.vocabulary, size=config.model.size, context=config.model.context)
+        taken = config.model.tokenizer
+        width = config.model.vocabulary if taken is None else len(load_tokenizer(taken))
+        model = new_model(width, size=config.model.size, context=config.model.context)
     else:
         shape = AutoConfig.from_pretrained(config.model.path, local_files_only=True)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(shape)
-    own, count = model.config.get_text_config(), sum(weight.numel() for weight in model.parameters())
+    own, count = model.config.get_text_config(), parameters(model)
     heads = own.num_attention_heads
     kv = getattr(own, "num_key_value_heads", None) or heads
     width = getattr(own, "head_dim", None) or own.hidden_size // heads
@@ -129,12 +132,13 @@ def _adapted(model: Any, rank: int) -> int:
     return rank * sum(one.in_features + one.out_features for one in linear)
 
 
-def memory_of(facts: Facts, config: TrainConfig, *, processes: int, references: int = 0) -> Memory:
+def memory_of(facts: Facts, config: TrainConfig, *, processes: int, frozen: int = 0) -> Memory:
     """What one process of a learner holds in an update.
 
-    Weights, gradients and AdamW's two moments are 4 + 4 + 8 bytes a weight in float32, divided by the number of
-    processes (Rajbhandari et al. 2020, "ZeRO", arXiv 1910.02054, sections 3.1 and 5); embeddings and output layer
-    are whole besides. What a layer keeps for the way back is counted as in Korthikanti et al. 2022 (arXiv
+    frozen: how many weights the model beside it has, which is divided, too. Weights, gradients and AdamW's two
+    moments are 4 + 4 + 8 bytes a weight in float32, divided by the number of processes (Rajbhandari et al. 2020,
+    "ZeRO", arXiv 1910.02054, sections 3.1 and 5); embeddings and output layer are whole besides. What a layer keeps
+    for the way back is counted as in Korthikanti et al. 2022 (arXiv
     2205.05198, section 4.1), for this kind of layer: float32, no dropout, no scores of attention; about
     4 (7 h + 4 k + 3 i) bytes a position, with widths h hidden, k of keys, i inner. Checkpointed it is 4 h a layer,
     and one layer whole. Logits exist for `chunk` positions about 4 times: they, their log-softmax, its
@@ -145,12 +149,47 @@ def memory_of(facts: Facts, config: TrainConfig, *, processes: int, references: 
     kept = layers * _FLOAT * facts.hidden * positions + layer if config.learner.checkpoint else layers * layer
     unit = 0 if processes == 1 else _FLOAT * (2 * facts.vocabulary * facts.hidden)
     return Memory(
-        weights=_FLOAT * facts.parameters * (1 + references) // processes + unit,
+        weights=_FLOAT * (facts.parameters + frozen) // processes + unit,
         gradients=_FLOAT * facts.trained // processes,
         optimizer=2 * _FLOAT * facts.trained // processes,
         activations=kept,
         logits=4 * _FLOAT * min(config.learner.chunk, positions) * facts.vocabulary,
     )
+
+
+def critics_of(facts: Facts, config: TrainConfig) -> Memory:
+    """What the critics hold: whole, in `envgym train` itself, however many processes the learner has.
+
+    Of "policy" only small networks on the policy's states (not counted: a few H^2 numbers), of "frozen" a copy of
+    the weights; an own body trains (4 + 8 bytes a weight more) and has a slow copy, and "implicit" a copy of the
+    policy that trains and one that does not.
+    """
+    found, one = Memory(), config.reinforce.critic
+    for critic in (one, one.second):
+        if critic is None or critic.kind == "none":
+            continue
+        whole, trained = 0, 0
+        if critic.kind == "implicit":
+            whole, trained = 2 * facts.parameters, facts.parameters
+        elif critic.body == "frozen":
+            whole = facts.parameters
+        elif critic.body == "own":
+            trained = parameters(new_model(facts.vocabulary, size=critic.size, context=config.model.context))
+            whole = 2 * trained
+        found = _sum([found, Memory(_FLOAT * whole, _FLOAT * trained, 2 * _FLOAT * trained)])
+    return found
+
+
+def _frozen(facts: Facts, config: TrainConfig) -> int:
+    """Weights of the model that the loss asks: a teacher's, or those that RL begins with; 0 for none."""
+    loss = config.reinforce.loss
+    if not loss.wants_reference:
+        return 0
+    if not loss.distill.teacher:
+        return facts.parameters
+    shape = AutoConfig.from_pretrained(loss.distill.teacher, local_files_only=True)
+    with torch.device("meta"):
+        return parameters(AutoModelForCausalLM.from_config(shape))
 
 
 def _sampler(facts: Facts, config: TrainConfig) -> Memory:
@@ -166,24 +205,29 @@ def plan_of(config: TrainConfig, facts: Facts, *, there: int | None = None, rate
     (Kaplan et al. 2020, arXiv 2001.08361, section 2.1).
     """
     processes, apart = config.learner.processes, staleness_of(config.reinforce) > 0
-    references = int(config.reinforce.loss.wants_reference)
-    learner, sampler = memory_of(facts, config, processes=processes, references=references), _sampler(facts, config)
+    learner, sampler = (
+        memory_of(facts, config, processes=processes, frozen=_frozen(facts, config)),
+        _sampler(facts, config),
+    )
+    critics, has_critics = critics_of(facts, config), config.reinforce.critic.kind != "none"
+    beside = ", the critics, whole," if has_critics else ""
     copy = Memory(weights=_FLOAT * facts.parameters if apart else 0)
     kind = torch.device(config.device).type
     if kind == "cpu":
         free = _free_here() if there is None else there
         shared = Memory() if processes > 1 or apart else Memory(weights=-sampler.weights)
-        held = [sampler, *[learner] * processes, shared, *([copy] if processes > 1 else [])]
-        who = f"the worlds, the sampler and {processes} learner process(es)"
+        held = [sampler, critics, *[learner] * processes, shared, *([copy] if processes > 1 else [])]
+        who = f"the worlds, the sampler{beside} and {processes} learner process(es)"
         devices = [Device("this host's memory", who, _sum(held), free)]
     else:
         free = torch.cuda.mem_get_info()[0] if there is None else there
-        first = _sum([sampler, learner, copy if processes > 1 else Memory()])
-        devices = [Device(f"{kind}:0", "the sampler and learner process 0", first, free)]
+        first = _sum([sampler, learner, critics, copy if processes > 1 else Memory()])
+        devices = [Device(f"{kind}:0", f"the sampler{beside} and learner process 0", first, free)]
         devices += [
             Device(f"{kind}:{rank}", f"learner process {rank}", learner, free) for rank in range(1, processes)
         ]
-    groups = int(config.reinforce.tasks * config.reinforce.oversample)
+    playing = config.reinforce.loop.past.kind != "alone"
+    groups = int(config.reinforce.tasks * config.reinforce.oversample) if playing else config.reinforce.tasks
     episodes = config.reinforce.steps * groups * config.reinforce.group
     tokens = episodes * config.model.context
     flops = 6.0 * facts.parameters * tokens * config.reinforce.epochs
@@ -202,10 +246,35 @@ def _stages(config: TrainConfig, apart: bool) -> tuple[str, ...]:
     players = ", ".join((*config.evaluate.baselines, "student"))
     found.append(f"evaluation on split {config.evaluate.split!r} of {players}")
     found.append(
-        f"RL: {reinforce.steps} steps of {reinforce.tasks} groups of {reinforce.group}, credit "
-        f"{reinforce.credit!r}, loss {reinforce.loss.kind!r}; sampler in this process, learner {by}; {how}"
+        f"RL: {reinforce.steps} steps of {_groups(config)}, credit {reinforce.credit!r}, loss "
+        f"{reinforce.loss.kind!r}{_beside(config)}; sampler in this process, learner {by}; {how}"
     )
     return (*found, "evaluation again, and the report")
+
+
+def _groups(config: TrainConfig) -> str:
+    """Of which episodes a step learns."""
+    reinforce, past = config.reinforce, config.reinforce.loop.past
+    if past.kind == "alone":
+        return f"{reinforce.tasks} stored groups of {past.path!r}, nothing played"
+    found = f"{reinforce.tasks} groups of {reinforce.group}"
+    if past.kind == "beside":
+        when = f" in the first {past.steps}" if past.steps else ""
+        found += f" and {past.groups} stored ones of {past.path!r}{when}"
+    if reinforce.loop.curriculum.kind != "none":
+        found += f", tasks drawn by {reinforce.loop.curriculum.kind}"
+    return found
+
+
+def _beside(config: TrainConfig) -> str:
+    """Which other models learning asks."""
+    reinforce, found = config.reinforce, ""
+    if reinforce.loss.kind == "distill":
+        found += f", teacher {reinforce.loss.distill.teacher!r}"
+    if reinforce.critic.kind != "none":
+        kinds = [one.kind for one in (reinforce.critic, reinforce.critic.second) if one is not None]
+        found += f", critic {' and '.join(map(repr, kinds))} (whole, in this process)"
+    return found
 
 
 def _rate(device: str) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from envgym.env import Env
-from envgym.episode import Episode
+from envgym.episode import Episode, Group
 from envgym.errors import InfrastructureFailure
 from envgym.jobs import Job, Memory, stream
 from envgym.policy import Agent, AgentFactory
@@ -51,6 +51,17 @@ class TaskOrder:
         drawn = [self.at(position) for position in range(self.cursor, self.cursor + count)]
         self.cursor += count
         return drawn
+
+    def saw(self, groups: Sequence[Group]) -> dict[str, float]:
+        """What came of the tasks changes nothing here."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Nothing but the cursor."""
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """There is nothing to take up."""
 
     def at(self, position: int) -> Task:
         """The task of that draw, wherever the cursor is."""

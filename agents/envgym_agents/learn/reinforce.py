@@ -9,10 +9,7 @@ rarely, a draw.
 """
 
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -30,129 +27,84 @@ from envgym_agents.learn.collect import (
     scheme_of,
     truncation_of,
 )
-from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.diagnose import Diagnosed
-from envgym_agents.learn.learns import Learns
 from envgym_agents.learn.members import Players
 from envgym_agents.learn.pack import Row
-from envgym_agents.learn.play import Arena, TaskOrder
+from envgym_agents.learn.parts import Parts, Progress, ended
 from envgym_agents.learn.values.fresh import Resampler, is_fresh
 from envgym_agents.learn.values.several import Several
 from envgym_agents.learn.values.valuation import Valuation
 
-__all__ = ["Loop", "OnStep", "Progress", "Versioned", "ended"]
-
-
-class Versioned(Protocol):
-    """What the loop needs of a policy: to be told that the learner's model has changed, and which version it is."""
-
-    version: int
-
-    async def update(self, weights: None = None, *, version: int | None = None) -> int:
-        """Sample from the model as it is now; one version more where none is given."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where the loop is: steps, tasks drawn, seconds, tokens sampled, and why it ended ("" while it runs).
-
-    length: mean sampled tokens of an episode in the first step that taught, which later ones are compared with.
-    running: the running mean that the scheme compares with, as JSON; {} where it has none.
-    """
-
-    step: int = 0
-    cursor: int = 0
-    seconds: float = 0.0
-    tokens: int = 0
-    stop: str = ""
-    length: float = 0.0
-    running: dict[str, Any] = field(default_factory=dict)
-
-
-def ended(config: Reinforce, progress: Progress) -> str:
-    """The bound of a configuration that a loop has reached, or why it was stopped; "" while it goes on."""
-    if progress.stop:
-        return progress.stop
-    if progress.step >= config.steps:
-        return "steps"
-    if config.minutes is not None and progress.seconds >= config.minutes * 60:
-        return "minutes"
-    if config.tokens is not None and progress.tokens >= config.tokens:
-        return "tokens"
-    return ""
-
-
-OnStep = Callable[[Progress, Collected, dict[str, float]], Awaitable[None]]
+__all__ = ["Loop"]
 
 
 @dataclass(slots=True)
 class Loop:
-    """Who learns (learner, policy), how it acts (make_agent), where (arena, order), how (config), from which seed.
+    """The loop over its parts; the policy samples from the very model that the learner updates.
 
-    The policy samples from the very model that the learner updates. Checkpoints go to `folder`; `on_step` is
-    awaited after every step with its episodes and metrics. valuation: what learns beside the policy and gives the
-    credit scheme what it needs; while it warms up the policy stays as it is. make_greedy: how it acts where a
-    scheme compares with a greedy member of each group. resampler: samples turns anew where the critic asks for it.
+    valuation: what learns beside the policy and gives the credit scheme what it needs; while it warms up the policy
+    stays as it is. make_greedy: how it acts where a scheme compares with a greedy member of each group. resampler:
+    samples turns anew where the critic asks for it.
     """
 
-    learner: Learns
-    policy: Versioned
-    make_agent: AgentFactory
-    arena: Arena
-    order: TaskOrder
-    config: Reinforce
-    seed: int
-    folder: Path
-    on_step: OnStep
+    parts: Parts
     valuation: Valuation | Several | None = None
     make_greedy: AgentFactory | None = None
     resampler: Resampler | None = None
 
     async def run(self) -> Progress:
         """Train until a bound of the configuration is reached, from the newest checkpoint if there is one."""
-        if find("schemes", self.config.credit).greedy and self.make_greedy is None:
-            raise ValueError(f"scheme {self.config.credit!r} compares with greedy members; give make_greedy")
+        if find("schemes", self.parts.config.credit).greedy and self.make_greedy is None:
+            raise ValueError(f"scheme {self.parts.config.credit!r} compares with greedy members; give make_greedy")
         progress = await self._resume()
         begun = time.perf_counter() - progress.seconds
-        while not (stop := ended(self.config, progress)):
+        while not (stop := ended(self.parts.config, progress)):
             progress = await self._step(progress, begun)
-            if progress.step % self.config.checkpoint_every == 0:
+            if progress.step % self.parts.config.checkpoint_every == 0:
                 self._save(progress)
         progress = replace(progress, stop=stop)
         self._save(progress)
         return progress
 
     async def _step(self, progress: Progress, begun: float) -> Progress:
-        config, step = self.config, progress.step
+        config, step = self.parts.config, progress.step
         started = time.perf_counter()
         estimates = self.valuation.estimates if self.valuation is not None else {}
         running = Running.of_state(progress.running) if progress.running else running_of(config)
         scheme = scheme_of(config, estimates, running)
         greedy = self.make_greedy if find("schemes", config.credit).greedy else None
-        players = Players(self.arena, self.make_agent, self.seed, step, greedy)
-        found = await collect(players, self.order, config, scheme=scheme)
+        players = Players(self.parts.arena, self.parts.make_agent, self.parts.seed, step, greedy)
+        past = [] if self.parts.past is None else self.parts.past.of_step(step)
+        if config.loop.past.kind == "alone":
+            found, told = Collected(groups=past, whole=past, played=len(past)), dict[str, float]()
+        else:
+            found = await collect(players, self.parts.order, config, scheme=scheme)
+            told = self.parts.order.saw(found.sampled)
         truncation = truncation_of(config)
         if of_what_was_sampled(config):
             scheme = scheme_of(config, estimates, means_of(found.sampled, truncation=truncation))
         played = time.perf_counter()
         diagnosed = Diagnosed(scheme, config, progress.length)
         groups, learned = await self._credited(found, diagnosed, step)
+        if past and config.loop.past.kind == "beside":
+            groups += credited(past, scheme, config)
         lr = config.lr * min(1.0, (step + 1) / max(config.warmup, 1))
-        rng = np.random.default_rng([self.seed, 6, step])
+        rng = np.random.default_rng([self.parts.seed, 6, step])
         if groups:
-            learned |= self.learner.update(groups, config, rng, lr=lr)
-        await self.policy.update()
+            learned |= self.parts.learner.update(groups, config, rng, lr=lr)
+        await self.parts.policy.update()
         ended = time.perf_counter()
         tokens = progress.tokens + sum(episode.sampled_tokens for episode in found.episodes)
         tokens += int(learned.get("fresh_tokens", 0))
         after = {} if running is None else running.updated(found.sampled, truncation=truncation).state()
         progress = Progress(
-            step + 1, self.order.cursor, ended - begun, tokens, length=diagnosed.length, running=after
-        )
+            step + 1, self.parts.order.cursor, ended - begun, tokens, length=diagnosed.length, running=after,
+            order=self.parts.order.state(),
+        )  # fmt: skip
         took = {"play_s": played - started, "learn_s": ended - played, "total_s": progress.seconds}
         took["total_sampled"] = float(tokens)
-        await self.on_step(progress, found, {**metrics(found), **diagnosed.values, **learned, **took, "lr": lr})
+        told |= {**metrics(found), **diagnosed.values, **learned, **took, "lr": lr}
+        await self.parts.on_step(progress, found, told)
         return progress
 
     async def _credited(
@@ -162,13 +114,13 @@ class Loop:
 
         Asked first, its estimates do not know how the episodes that they judge have ended.
         """
-        values, first = self.valuation, self.config.critic.first
+        values, first = self.valuation, self.parts.config.critic.first
         if values is None:
-            return credited(found.groups, scheme, self.config), {}
-        if self.config.critic.fresh:
+            return credited(found.groups, scheme, self.parts.config), {}
+        if self.parts.config.critic.fresh:
             return await self._anew(found, scheme.scheme, step)
         learned = values.learn(found.sampled, step=step) if first else {}
-        rows = credited(found.groups, scheme, self.config) if values.warm else []
+        rows = credited(found.groups, scheme, self.parts.config) if values.warm else []
         return rows, learned if first else values.learn(found.sampled, step=step)
 
     async def _anew(self, found: Collected, scheme: Scheme, step: int) -> tuple[list[list[Row]], dict[str, float]]:
@@ -182,19 +134,20 @@ class Loop:
         if not values.warm:
             return [], learned
         grown, tokens = await values.anew(found.sampled, step=step, resampler=resampler)
-        rows = credited(grown, scheme, self.config, is_fresh)
+        rows = credited(grown, scheme, self.parts.config, is_fresh)
         return rows, learned | {"fresh_tokens": learned["fresh_tokens"] + tokens}
 
     async def _resume(self) -> Progress:
-        newest = latest(self.folder)
+        newest = latest(self.parts.folder)
         progress = Progress()
         if newest is not None:
-            stored = self.learner.load(newest, beside=None if self.valuation is None else self.valuation.load)
+            stored = self.parts.learner.load(newest, beside=None if self.valuation is None else self.valuation.load)
             progress = replace(Progress(**stored), stop="")
-        self.order.cursor = progress.cursor
-        await self.policy.update(version=progress.step)
+        self.parts.order.cursor = progress.cursor
+        self.parts.order.load(progress.order)
+        await self.parts.policy.update(version=progress.step)
         return progress
 
     def _save(self, progress: Progress) -> None:
         beside = None if self.valuation is None else self.valuation.state()
-        self.learner.save(self.folder, progress.step, asdict(progress), beside=beside)
+        self.parts.learner.save(self.parts.folder, progress.step, asdict(progress), beside=beside)

@@ -14,12 +14,15 @@ from envgym.registry import EnvSpec, find, own_options, spec
 from envgym.task import Task, TaskSet, evenly
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.overlap import staleness_of
+from envgym_agents.learn.past import store_at
 from envgym_agents.learn.play import Scripted
+from envgym_agents.learn.teacher import check_tokenizers
 from envgym_agents.learn.values.valuation import try_scheme
 from envgym_agents.model import check_device, shape_of
 from envgym_agents.policies.chosen import opener
+from envgym_agents.tokenizer import load_tokenizer
 
-__all__ = ["Resolved", "check_folder", "check_student", "resolve", "try_agents"]
+__all__ = ["Resolved", "check_folder", "check_sources", "check_student", "resolve", "try_agents"]
 
 T = TypeVar("T")
 
@@ -44,7 +47,7 @@ def resolve(config: TrainConfig, agents: Iterable[tuple[str, str]]) -> Resolved:
     own = own_options({**found.defaults, **config.env_options})
     _check_options("env_options", own, found.make, given={"backend"}, skip=1)
     tasks = _tasks(found, config)
-    train = _split(config, tasks, "split", config.split)
+    train = _listed(config, _split(config, tasks, "split", config.split))
     test = _split(config, tasks, "evaluate.split", config.evaluate.split)
     expert = _agent("expert", config.expert)
     _check_options("agent_options", config.agent_options, expert, given={"seed", "tools"}, skip=1)
@@ -56,6 +59,7 @@ def resolve(config: TrainConfig, agents: Iterable[tuple[str, str]]) -> Resolved:
         chosen[name] = Scripted(make, options)
     _named("reinforce.credit", config.reinforce.credit, lambda: _check_credit(config))
     check_device(config.device)
+    check_sources(config)
     if config.sampler.kind == "vllm":
         _named("sampler.kind", "vllm", lambda: opener(config.sampler))
     return Resolved(evenly(train, config.tasks), evenly(test, config.evaluate.tasks), chosen)
@@ -91,11 +95,26 @@ def check_student(config: TrainConfig) -> None:
         check_folder("model.path", model.path)
         return
     _named("model.size", model.size, lambda: shape_of(model.size))
+    if model.tokenizer is not None:
+        _named("model.tokenizer", model.tokenizer, lambda: load_tokenizer(model.tokenizer or ""))
+        return
     if not config.warm_start.episodes_per_task:
         raise ValueError(
             "warm_start.episodes_per_task = 0: a fresh model needs the expert's episodes for its tokenizer; raise "
             "it, or give a model folder (model.path)"
         )
+
+
+def check_sources(config: TrainConfig) -> None:
+    """Raise ValueError when what RL learns from beside its own episodes is not there: a teacher, a store."""
+    past, loss = config.reinforce.loop.past, config.reinforce.loss
+    if past.kind != "none":
+        store_at(past.path)
+    if loss.kind == "distill":
+        check_folder("reinforce.loss.distill.teacher", loss.distill.teacher)
+        own = config.model.path or config.model.tokenizer
+        if own is not None:  # a tokenizer that is trained is compared when it is there
+            check_tokenizers(load_tokenizer(own), load_tokenizer(loss.distill.teacher), loss.distill.teacher)
 
 
 def check_folder(field: str, path: str | Path) -> None:
@@ -133,6 +152,22 @@ def _split(config: TrainConfig, tasks: TaskSet, field: str, name: str) -> list[T
             f"{hint(name, known)}"
         )
     return chosen
+
+
+def _listed(config: TrainConfig, tasks: Sequence[Task]) -> list[Task]:
+    """Those of `task_file`, in the order of the split; all without one."""
+    if config.task_file is None:
+        return list(tasks)
+    try:
+        names = Path(config.task_file).read_text().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"task_file = {config.task_file!r}: it cannot be read: {error}") from error
+    wanted = {name.strip() for name in names if name.strip()}
+    unknown = sorted(wanted - {task.id for task in tasks})
+    if unknown or not wanted:
+        what = f"{unknown[0]!r} is no task of split {config.split!r}" if unknown else "it names no task"
+        raise ValueError(f"task_file = {config.task_file!r}: {what} ({len(unknown)} of {len(wanted)} are unknown)")
+    return [task for task in tasks if task.id in wanted]
 
 
 def _check_options(where: str, options: Mapping[str, Any], make: Callable[..., Any], **known: Any) -> None:

@@ -30,19 +30,23 @@ from envgym.task import Task
 from envgym_agents.learn.collect import Collected
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.crew import Crew, crew_size
+from envgym_agents.learn.curriculum import order_of
 from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
 from envgym_agents.learn.folder import TRAJECTORIES, RunFolder
 from envgym_agents.learn.identity import claim, compared
 from envgym_agents.learn.learns import Learns
 from envgym_agents.learn.overlap import Overlapped, staleness_of
 from envgym_agents.learn.pack import Row, rows_of
-from envgym_agents.learn.play import Arena, TaskOrder, seed_of
-from envgym_agents.learn.reinforce import Loop, Progress
+from envgym_agents.learn.parts import Parts, Progress
+from envgym_agents.learn.past import past_groups
+from envgym_agents.learn.play import Arena, seed_of
+from envgym_agents.learn.reinforce import Loop
 from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, Metrics, write_comparison, write_report
 from envgym_agents.learn.resolve import Resolved, check_student, resolve, try_agents
 from envgym_agents.learn.score import Scorer
 from envgym_agents.learn.sharded import ShardedLearner
 from envgym_agents.learn.student import Student, load_student, new_student
+from envgym_agents.learn.teacher import check_teacher
 from envgym_agents.learn.update import Learner, adamw
 from envgym_agents.learn.values.fresh import Resampler
 from envgym_agents.learn.values.several import valued
@@ -154,20 +158,21 @@ class Run:
     ) -> Learns:  # fmt: skip
         """A learner of the model, the student's own or a copy of it, with a fresh optimiser.
 
-        reference: with a frozen model of what RL begins with. Of several processes, each makes its part of the
-        folder that the student was loaded from.
+        reference: with a frozen model: the configured teacher, or what RL begins with. Of several processes, each
+        makes its part of the folder that the student was loaded from.
         """
-        config, memory = self.config, self.config.learner
+        config, memory, teacher = self.config, self.config.learner, self.config.reinforce.loss.distill.teacher
+        beside = (Path(teacher) if teacher else self.begun_from).absolute() if reference else None
         scorer = Scorer(
             model, temperature=config.model.temperature, chunk=memory.chunk,
             checkpointed=memory.checkpoint and self.crew is None, share=memory.share == "auto",
         )  # fmt: skip
         if self.crew is not None:
-            begin = Begin(config, self.begun_from.absolute(), lr, weight_decay, reference, demonstrations)
+            begin = Begin(config, self.begun_from.absolute(), lr, weight_decay, beside, demonstrations)
             return ShardedLearner(scorer, self.crew, begin, max_tokens=config.max_tokens, device=config.device)
         frozen = None
-        if reference:
-            other, _ = load_model(self.begun_from, device=config.device, dtype="float32")
+        if beside is not None:
+            other, _ = load_model(beside, device=config.device, dtype="float32")
             frozen = Scorer(other, temperature=config.model.temperature)
         return Learner(
             scorer, adamw(model, lr=lr, weight_decay=weight_decay), max_tokens=config.max_tokens,
@@ -221,13 +226,9 @@ class Run:
             demonstrations=await self.demonstrations(student) if config.loss.streams.demonstrations else (),
         )
         valuation = valued(
-            config.critic,
-            student.model,
-            seed=self.config.seed,
-            temperature=self.config.model.temperature,
-            max_tokens=self.config.max_tokens,
-            device=self.config.device,
-        )
+            config.critic, student.model, seed=self.config.seed, temperature=self.config.model.temperature,
+            max_tokens=self.config.max_tokens, device=self.config.device,
+        )  # fmt: skip
         metrics, stops = Metrics(self.folder.path / "metrics.jsonl"), Stops(self.config.watch)
         watched = writers(self.config.watch, self.folder.path, self.config.model_dump(mode="json"))
         with watched, self.bar("reinforce", config.steps, budget_minutes=config.minutes) as bar:
@@ -244,22 +245,25 @@ class Run:
                 bar.update(progress.step, note, elapsed_s=values["total_s"])
                 stops.look(progress.step, values)
 
-            parts: dict[str, Any] = {
-                "learner": learner,
-                "policy": student.policy,
-                "make_agent": student.agents(temperature=self.config.model.temperature),
-                "arena": self.arena.by("student"),
-                "order": TaskOrder(self.named.train_tasks, self.config.seed),
-                "config": config,
-                "seed": self.config.seed,
-                "folder": self.folder.path / "checkpoints" / "reinforce",
-                "on_step": on_step,
-            }
+            parts = Parts(
+                learner=learner,
+                policy=student.policy,
+                make_agent=student.agents(temperature=self.config.model.temperature),
+                arena=self.arena.by("student"),
+                order=order_of(config.loop.curriculum, self.named.train_tasks, self.config.seed),
+                config=config,
+                seed=self.config.seed,
+                folder=self.folder.path / "checkpoints" / "reinforce",
+                on_step=on_step,
+                past=await past_groups(
+                    config, student, self.example, self.named.train_tasks, seed=self.config.seed
+                ),
+            )
             if staleness_of(config):
-                progress = await Overlapped(**parts).run()
+                progress = await Overlapped(parts).run()
             else:
                 progress = await Loop(
-                    **parts,
+                    parts,
                     valuation=valuation,
                     make_greedy=student.agents(temperature=0.0),
                     resampler=Resampler(student.policy, student.sampling),
@@ -289,6 +293,7 @@ class Run:
         """Every stage in order; returns the report."""
         names = self.config.evaluate.baselines
         async with await self.student() as student:
+            check_teacher(self.config, student.tokenizer, student.model.config.get_text_config().vocab_size)
             evaluations = [await self.evaluate(name, self.named.agents[name]) for name in names]
             evaluations += await self.evaluate_student(BEFORE, student)
             if self.folder.done("reinforce") is None:

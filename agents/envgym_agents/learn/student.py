@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from envgym.env import Env
+from envgym.cast import Cast
+from envgym.env import THE_AGENT, Env
 from envgym.episode import Episode, Turn
 from envgym.limits import Sampling
 from envgym.messages import Message, text_of
@@ -22,7 +23,7 @@ from envgym_agents.learn.config import TrainConfig
 from envgym_agents.model import load_model, max_length, new_model, save_model, weights_digest
 from envgym_agents.policies.chosen import ModelPolicy, policy_over
 from envgym_agents.template import FolderTemplate, OwnTemplate, spoken, template_for
-from envgym_agents.tokenizer import train_tokenizer
+from envgym_agents.tokenizer import load_tokenizer, train_tokenizer
 
 __all__ = ["Student", "begin_model", "known_actions", "load_student", "new_student"]
 
@@ -70,18 +71,20 @@ class Student:
     async def retrace(self, episode: Episode, env: Env) -> Episode:
         """The episode as this student's tokens would have written it, for imitation; log-probabilities are 0.
 
-        env: any environment of its kind, for the tools that the student is shown. The messages and steps stay as
-        they were. Raises ValueError for an action that the student has no token for or that was not legal.
+        env: any environment of its kind, for the tools that the student is shown. Of several actors each has a
+        context of its own, as when they are played (`envgym.cast`). The messages and steps stay as they were.
+        Raises ValueError for an action that the student has no token for or that was not legal.
         """
         said = _Said(self.policy.max_length)
-        agent = self._agents(said, 1.0).for_env(env, seed=0)
+        cast = Cast(THE_AGENT, self._agents(said, 1.0).for_env(env, seed=0), seed=0)
         turns, step = [], episode.root
         for turn in episode.turns:
             said.ids = self._ids(turn.action.message)
-            reply = await agent.act(step)
+            reply = await cast[turn.actor].act(step)
             turns.append(replace(Turn.of(turn.actor, reply, turn.step), messages=turn.messages))
             step = turn.step
-        await agent.close()
+        for agent in cast.everyone:
+            await agent.close()
         return replace(episode, turns=tuple(turns))
 
     def _ids(self, message: Message) -> tuple[int, ...]:
@@ -135,15 +138,18 @@ def _natural(action: str) -> list[tuple[int, int, str]]:
 def new_student(config: TrainConfig, episodes: Sequence[Episode], env: Env) -> Student:
     """The student that a configuration begins with.
 
-    With `ModelConfig.path`, that folder's. Else a fresh transformer whose tokenizer is trained on the episodes'
-    observations and, where no compact actions are known, on what the expert said; raises ValueError without any.
+    With `ModelConfig.path`, that folder's. Else a fresh transformer with the tokenizer of `ModelConfig.tokenizer`,
+    or one that is trained on the episodes' observations and, where no compact actions are known, on what the
+    expert said; raises ValueError without any.
     """
     if config.model.path is not None:
         return load_student(config, Path(config.model.path))
+    if config.model.tokenizer is not None:
+        return _fresh(config, load_tokenizer(config.model.tokenizer))
     if not episodes:
         raise ValueError(
             "a fresh model needs the expert's episodes for its tokenizer, but there are none: check `expert`, "
-            "raise warm_start.episodes_per_task, or give a model folder (model.path)"
+            "raise warm_start.episodes_per_task, or give a model folder (model.path, or model.tokenizer)"
         )
     texts = [
         text_of(message)
@@ -155,7 +161,10 @@ def new_student(config: TrainConfig, episodes: Sequence[Episode], env: Env) -> S
     if not actions:  # it will write free text: that of the expert's answers, and of the tools that it is shown
         texts += [text_of(tools_message(env.tools))] if env.tools else []
         texts += [spoken(turn.action.message) for episode in episodes for turn in episode.turns]
-    tokenizer = train_tokenizer(texts, actions=actions, vocab_size=config.model.vocabulary)
+    return _fresh(config, train_tokenizer(texts, actions=actions, vocab_size=config.model.vocabulary))
+
+
+def _fresh(config: TrainConfig, tokenizer: Any) -> Student:
     model = new_model(len(tokenizer), size=config.model.size, seed=config.seed, context=config.model.context)
     return Student(model.to(config.device), tokenizer, config)
 

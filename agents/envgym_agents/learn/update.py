@@ -47,10 +47,10 @@ def adamw(model: torch.nn.Module, *, lr: float, weight_decay: float) -> torch.op
 class Learner:
     """A model in training: how it is scored, its optimiser, and the bounds of one forward pass.
 
-    reference: the model that `Loss.kl` holds the policy near, or None. demonstrations: rows of the expert's
-    episodes, for the stream of that name. ranks: which of the processes that share the work this one is; with more
-    than one, each calls the same methods with the same values, and the scorers are `Divided`. tokenizer: is laid
-    beside the weights in checkpoints.
+    reference: the model that `Loss.kl` holds the policy near, the teacher of "distill", or None. demonstrations:
+    rows of the expert's episodes, for the stream of that name. ranks: which of the processes that share the work
+    this one is; with more than one, each calls the same methods with the same values, and the scorers are
+    `Divided`. tokenizer: is laid beside the weights in checkpoints.
     """
 
     scorer: Any  # Scorer, or Divided among `ranks`
@@ -213,6 +213,8 @@ class Learner:
 
     def _asked(self, config: Reinforce) -> Asked:
         loss = config.loss
+        if loss.teaches_whole:
+            return Asked(divergence=loss.distill.kind)
         exact = loss.kl > 0 and loss.divergence.estimate == "exact"
         return Asked(divergence=loss.divergence.kind if exact else None, top_p=loss.mask.top_p)
 

@@ -41,13 +41,16 @@ _MEETING = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """What a learner is made of. folder: the model that it begins with, which every process reads."""
+    """What a learner is made of. folder: the model that it begins with, which every process reads.
+
+    reference: the folder of the frozen model beside it, None for none.
+    """
 
     config: TrainConfig
     folder: Path
     lr: float
     weight_decay: float
-    reference: bool = False
+    reference: Path | None = None
     demonstrations: Sequence[Row] = field(default_factory=tuple)
 
 
@@ -86,7 +89,7 @@ def made(asked: Begin, mesh: DeviceMesh) -> Learner:
         adamw(model, lr=asked.lr, weight_decay=asked.weight_decay),
         max_tokens=config.max_tokens,
         device=device,
-        reference=divided(begin_model(config, asked.folder)[0], trains=False) if asked.reference else None,
+        reference=divided(begin_model(config, asked.reference)[0], trains=False) if asked.reference else None,
         demonstrations=asked.demonstrations,
         ranks=Ranks(dist.get_rank(), dist.get_world_size()),
         tokenizer=tokenizer,

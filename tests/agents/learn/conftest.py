@@ -206,3 +206,8 @@ def word_agents() -> Callable[[WordPolicy], Callable[..., WordAgent]]:
 @pytest.fixture(scope="session")
 def word_policy() -> type[WordPolicy]:
     return WordPolicy
+
+
+@pytest.fixture(scope="session")
+def word_ids() -> dict[str, int]:
+    return ID

@@ -23,6 +23,7 @@ from envgym_agents.learn.collect import (  # noqa: E402
 from envgym_agents.learn.config import Critic, Members, Reinforce, load  # noqa: E402
 from envgym_agents.learn.diagnose import Diagnosed  # noqa: E402
 from envgym_agents.learn.members import Players, adaptive_of, chosen, sampled_only, slot  # noqa: E402
+from envgym_agents.learn.parts import Parts  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
 from envgym_agents.learn.reinforce import Loop  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
@@ -61,15 +62,17 @@ def loop(vault, model_factory, word_agents, word_policy, tmp_path):
 
         arena = Arena(env="test-vault", rollout=Rollout(limits=Limits(turns=5)), concurrency=16, memory=memory)
         made = Loop(
-            learner=Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0)),
-            policy=policy,
-            make_agent=word_agents(policy),
-            arena=arena.by("student"),
-            order=TaskOrder(vault.tasks().split("train"), 0),
-            config=config,
-            seed=0,
-            folder=tmp_path / folder,
-            on_step=record,
+            Parts(
+                learner=Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0)),
+                policy=policy,
+                make_agent=word_agents(policy),
+                arena=arena.by("student"),
+                order=TaskOrder(vault.tasks().split("train"), 0),
+                config=config,
+                seed=0,
+                folder=tmp_path / folder,
+                on_step=record,
+            ),
             make_greedy=word_agents(word_policy(model, temperature=0.0)),
         )
         return made, history
@@ -78,7 +81,7 @@ def loop(vault, model_factory, word_agents, word_policy, tmp_path):
 
 
 def weights(loop: Loop):
-    return {name: value.clone() for name, value in loop.learner.scorer.model.state_dict().items()}
+    return {name: value.clone() for name, value in loop.parts.learner.scorer.model.state_dict().items()}
 
 
 def identical(a, b) -> bool:
@@ -243,7 +246,7 @@ def test_rounds_go_on_with_the_tasks_of_which_not_enough_is_known_and_groups_are
     seen = Counter()
     for step, (_, found, values) in enumerate(history):
         assert [group.task_id for group in found.whole] == [
-            task.id for task in TaskOrder(made.order.tasks, 0).draw(9)[3 * step : 3 * step + 3]
+            task.id for task in TaskOrder(made.parts.order.tasks, 0).draw(9)[3 * step : 3 * step + 3]
         ]
         for number, whole in enumerate(found.whole):
             seen[len(whole)] += 1

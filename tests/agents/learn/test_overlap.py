@@ -14,6 +14,8 @@ torch = pytest.importorskip("torch")
 from envgym_agents.chat import LMAgents  # noqa: E402
 from envgym_agents.learn.config import LoopSettings, Reinforce  # noqa: E402
 from envgym_agents.learn.overlap import Overlapped, staleness_of  # noqa: E402
+from envgym_agents.learn.parts import Parts  # noqa: E402
+from envgym_agents.learn.past import PastGroups  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
@@ -24,7 +26,7 @@ from envgym_agents.tokenizer import train_tokenizer  # noqa: E402
 
 from envgym.buffer import oldest_version  # noqa: E402
 from envgym.env import Step, StopReason  # noqa: E402
-from envgym.episode import Episode  # noqa: E402
+from envgym.episode import Episode, Group  # noqa: E402
 from envgym.errors import InfrastructureFailure  # noqa: E402
 from envgym.limits import Limits, Sampling  # noqa: E402
 from envgym.messages import Action, Message  # noqa: E402
@@ -144,10 +146,10 @@ def looped(config, folder, model, *, memory, on_step, policy=None, seed=0):
         retries=0,
     )  # fmt: skip
     tasks = [Task(id=f"u{index}", prompt="") for index in range(7)]
-    return Overlapped(
+    return Overlapped(Parts(
         learner, policy, lambda task, *, seed: Speaker(policy), arena, TaskOrder(tasks, seed), config, seed, folder,
         on_step,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 LOOPS = st.builds(
@@ -181,8 +183,8 @@ def test_no_token_trains_that_is_older_than_the_bound(uneven, model, tmp_path_fa
             counts = made.queue.counts
             assert counts.accepted == counts.trained + counts.swept + counts.waiting
             assert progress.stop == "steps"
-            assert made.policy.version == made.queue.version == len(made.learner.asked)
-            assert made.learner.threads.isdisjoint({threading.get_ident()})
+            assert made.parts.policy.version == made.queue.version == len(made.parts.learner.asked)
+            assert made.parts.learner.threads.isdisjoint({threading.get_ident()})
             assert sum(told["groups"] for told in seen) > 0
 
     asyncio.run(run())
@@ -235,6 +237,34 @@ def test_an_episode_that_is_too_old_to_train_is_given_up_between_two_stretches(u
     assert all(len(one.turns) < 4 for one in cut)
 
 
+def test_stored_groups_train_beside_what_is_played_in_the_steps_that_have_them(
+    uneven, model, tmp_path, episode, turn
+):
+    class Keys(Counter):
+        def update(self, groups, config, rng, *, lr):
+            seen.append([row.key for rows in groups for row in rows].count("past"))
+            return super().update(groups, config, rng, lr=lr)
+
+    members = (episode(f"p{n}", [turn([1], [2], position=0, reward=float(n))], task="past") for n in range(3))
+    past = PastGroups([Group("past", tuple(members))], seed=0, count=4, steps=2)
+    assert [len(past.of_step(step)) for step in range(3)] == [1, 1, 0]
+    seen: list[int] = []
+
+    async def on_step(progress, found, told):
+        assert progress.step == len(seen)
+
+    async def run():
+        with StoreWriter(tmp_path / "store") as memory:
+            config = Reinforce(steps=4, tasks=2, group=3, oversample=50)
+            made = looped(config, tmp_path / "run", model, memory=memory, on_step=on_step)
+            learner = Keys(made.parts.learner.scorer, made.parts.learner.optimizer)
+            made.parts = replace(made.parts, past=past, learner=learner)
+            await made.run()
+
+    asyncio.run(run())
+    assert seen == [3, 3, 0, 0]
+
+
 def test_worlds_that_nearly_all_fail_end_the_run_with_the_reason(uneven, model, tmp_path):
     async def broken(self, action):
         raise OSError("the floor is gone")
@@ -248,7 +278,7 @@ def test_worlds_that_nearly_all_fail_end_the_run_with_the_reason(uneven, model, 
                 Reinforce(steps=3, tasks=2, group=3, oversample=50), tmp_path / "run", model, memory=memory,
                 on_step=on_step,
             )  # fmt: skip
-            made.arena = replace(made.arena, max_failures=0.5)
+            made.parts = replace(made.parts, arena=replace(made.parts.arena, max_failures=0.5))
             await made.run()
 
     unregister("environments", uneven.name)
@@ -294,15 +324,17 @@ def test_the_policy_that_trains_models_samples_from_each_weights_that_are_publis
         async with TransformerPolicy(policys) as policy:
             with StoreWriter(tmp_path / "store") as memory:
                 made = Overlapped(
-                    Learner(Scorer(learners), adamw(learners, lr=config.lr, weight_decay=0.0)),
-                    policy,
-                    LMAgents(policy, template_for(tokenizer), "compact", Sampling(max_tokens=1)),
-                    Arena("test-vault", Rollout(limits=Limits(turns=5)), concurrency=16, memory=memory),
-                    TaskOrder(vault.tasks().split("train"), 0),
-                    config,
-                    0,
-                    tmp_path / "run",
-                    on_step,
+                    Parts(
+                        Learner(Scorer(learners), adamw(learners, lr=config.lr, weight_decay=0.0)),
+                        policy,
+                        LMAgents(policy, template_for(tokenizer), "compact", Sampling(max_tokens=1)),
+                        Arena("test-vault", Rollout(limits=Limits(turns=5)), concurrency=16, memory=memory),
+                        TaskOrder(vault.tasks().split("train"), 0),
+                        config,
+                        0,
+                        tmp_path / "run",
+                        on_step,
+                    )
                 )
                 progress = await made.run()
                 assert progress.step == 5

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from envgym_agents.learn.config import Reinforce, load  # noqa: E402
 from envgym_agents.learn.pack import rows_of  # noqa: E402
-from envgym_agents.learn.plan import facts_of, memory_of, plan_of  # noqa: E402
+from envgym_agents.learn.plan import critics_of, facts_of, memory_of, plan_of  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
 from envgym_agents.model import new_model, parameters  # noqa: E402
@@ -78,6 +78,45 @@ def test_a_plan_says_what_runs_and_refuses_what_cannot_fit():
     tight = plan_of(config, facts_of(config), there=1 << 20, rate=1e9)
     with pytest.raises(ValueError, match=r"this host's memory has 1.0 MiB free.*concurrency or model.context"):
         tight.check()
+
+
+def test_critics_are_counted_whole_however_many_processes_the_learner_has():
+    def planned(processes: int, **critic):
+        credit = {"turn": "direct-advantage", "implicit": "implicit-rewards"}[critic["kind"]]
+        config = small(learner={"processes": processes}, reinforce={"critic": critic, "credit": credit})
+        return plan_of(config, facts_of(config), there=1 << 40, rate=1e9), critics_of(facts_of(config), config)
+
+    count = facts_of(small()).parameters
+    for body, weights, trained in (("policy", 0, 0), ("frozen", count, 0)):
+        found = planned(1, kind="turn", body=body)[1]
+        assert (found.weights, found.gradients, found.optimizer) == (4 * weights, 4 * trained, 8 * trained)
+    own = planned(1, kind="turn", body="own", size="1M")[1]
+    assert own.weights == 2 * own.gradients == own.optimizer
+    assert own.gradients == 4 * parameters(new_model(2000, size="1M"))
+    implicit = planned(1, kind="implicit")[1]
+    assert (implicit.weights, implicit.gradients) == (8 * count, 4 * count)
+    plain = small(learner={"processes": 2}, reinforce={"loop": {"staleness": 0}})
+    without = plan_of(plain, facts_of(plain), there=1 << 40, rate=1e9)
+    divided, critics = planned(2, kind="implicit")
+    assert divided.devices[0].memory.total - without.devices[0].memory.total == critics.total
+    assert "critic 'implicit' (whole, in this process)" in "\n".join(divided.lines())
+
+
+def test_the_plan_of_a_recipe_is_of_all_its_stages_and_says_what_each_learns_from(tmp_path, capsys):
+    common = ["--plan", "--out", str(tmp_path / "run"), "--set", "env=guess", "--set", "expert=random"]
+    assert run(["train", "--recipe", "sft-preference-rl", *common]) == 0
+    told = capsys.readouterr().out
+    assert "stage preference: the model that sft leaves" in told
+    assert "loss 'dpo'" in told
+    assert run(["train", "--recipe", "curriculum", *common]) == 0
+    assert "tasks drawn by solve-rate" in capsys.readouterr().out
+    assert run(["train", "--recipe", "offline-online", *common]) == 2
+    assert "reinforce.loop.past.path = ''" in capsys.readouterr().err
+    assert run(["train", "--recipe", "distillation", *common]) == 2
+    assert "reinforce.loss.distill.teacher = ''" in capsys.readouterr().err
+    assert run(["train", "--recipe", "self-play", *common, "--set", "env=propose-solve"]) == 0
+    assert "credit 'rae'" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_command_prints_the_plan_and_writes_nothing(tmp_path, capsys):

@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 from envgym_agents.chat import LMAgents  # noqa: E402
 from envgym_agents.learn.collect import scheme_of, teaches  # noqa: E402
 from envgym_agents.learn.config import Reinforce  # noqa: E402
+from envgym_agents.learn.parts import Parts  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
 from envgym_agents.learn.reinforce import Loop  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
@@ -47,15 +48,17 @@ def loop(vault, model_factory, word_agents, word_policy, tmp_path):
                 on_step(progress, found, metrics)
 
         made = Loop(
-            learner=Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0)),
-            policy=policy,
-            make_agent=word_agents(policy),
-            arena=Arena(env="test-vault", rollout=Rollout(limits=Limits(turns=5)), concurrency=16),
-            order=TaskOrder(vault.tasks().split("train"), seed),
-            config=config,
-            seed=seed,
-            folder=tmp_path / folder,
-            on_step=record,
+            Parts(
+                learner=Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0)),
+                policy=policy,
+                make_agent=word_agents(policy),
+                arena=Arena(env="test-vault", rollout=Rollout(limits=Limits(turns=5)), concurrency=16),
+                order=TaskOrder(vault.tasks().split("train"), seed),
+                config=config,
+                seed=seed,
+                folder=tmp_path / folder,
+                on_step=record,
+            )
         )
         return made, history
 
@@ -75,7 +78,7 @@ def test_every_step_says_what_it_learned_from(loop):
 
 
 def weights(loop: Loop):
-    return {name: value.clone() for name, value in loop.learner.scorer.model.state_dict().items()}
+    return {name: value.clone() for name, value in loop.parts.learner.scorer.model.state_dict().items()}
 
 
 def identical(a, b) -> bool:
@@ -135,15 +138,17 @@ def test_r_the_agents_and_the_policy_that_train_models_resume_to_the_same_weight
         model = new_model(len(tokenizer), size="tiny", seed=5, context=128)
         async with TransformerPolicy(model) as policy:
             loop = Loop(
-                learner=Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0)),
-                policy=policy,
-                make_agent=LMAgents(policy, template_for(tokenizer), "compact", Sampling(max_tokens=1)),
-                arena=Arena(env="test-vault", rollout=Rollout(limits=Limits(turns=5)), concurrency=16),
-                order=TaskOrder(vault.tasks().split("train"), 0),
-                config=config,
-                seed=0,
-                folder=tmp_path / folder,
-                on_step=on_step,
+                Parts(
+                    learner=Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0)),
+                    policy=policy,
+                    make_agent=LMAgents(policy, template_for(tokenizer), "compact", Sampling(max_tokens=1)),
+                    arena=Arena(env="test-vault", rollout=Rollout(limits=Limits(turns=5)), concurrency=16),
+                    order=TaskOrder(vault.tasks().split("train"), 0),
+                    config=config,
+                    seed=0,
+                    folder=tmp_path / folder,
+                    on_step=on_step,
+                )
             )
             progress = await loop.run()
             assert progress.step == policy.version == config.steps
@@ -205,7 +210,7 @@ def test_a_time_budget_ends_the_run_cleanly(loop):
     progress = asyncio.run(made.run())
     assert progress.stop == "minutes"
     assert progress.step == len(history) == 1
-    assert list(Path(made.folder).glob("step-*"))
+    assert list(Path(made.parts.folder).glob("step-*"))
 
 
 def test_a_step_whose_worlds_nearly_all_fail_stops_the_run_with_the_reason(loop, vault):
@@ -213,7 +218,7 @@ def test_a_step_whose_worlds_nearly_all_fail_stops_the_run_with_the_reason(loop,
         raise RuntimeError("the panel fell off")
 
     made, _ = loop(QUICK, "broken")
-    made.arena = replace(made.arena, max_failures=0.5, retries=0)
+    made.parts = replace(made.parts, arena=replace(made.parts.arena, max_failures=0.5, retries=0))
     unregister("environments", vault.name)
     try:
         register("environments", vault.name, replace(vault, make=type("Broken", (vault.make,), {"step": broken})))

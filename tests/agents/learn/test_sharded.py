@@ -107,7 +107,7 @@ def alone(student, **rest) -> Learner:
 def together(student, crew, *, reference=False, **rest) -> ShardedLearner:
     config, folder = student
     scorer = Scorer(begin_model(config, folder)[0])
-    return ShardedLearner(scorer, crew, Begin(config, folder, LR, 0.01, reference), **rest)
+    return ShardedLearner(scorer, crew, Begin(config, folder, LR, 0.01, folder if reference else None), **rest)
 
 
 def weights(learner):

@@ -120,11 +120,14 @@ class Objective:
         if config.kind == "dpo":
             return self._preferences(own, metrics)
         weights = own.weights * gate * own.inside
+        if config.kind == "distill":
+            apart = divergence.estimate(own.logprobs.detach(), own.reference)
+            metrics["teacher_kl"] = (own.weights * (own.divergence if config.teaches_whole else apart)).sum()
         if config.mask.top_p < 1:
             metrics["masked_out"] = (own.weights * ~own.inside).sum()
         weights = weights * self._corrections(own, metrics)
         unit = {"token": None, "turn": own.turn, "sequence": own.episode}[config.ratio]
-        terms = self._terms(own, unit)
+        terms = own.divergence if config.teaches_whole else self._terms(own, unit)
         if config.clips:
             now = ratio(own.logprobs.detach(), own.old, unit=unit, bound=config.pre_clip)
             sides = config.sides if config.kind == "rec" else "one"

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="learned values need the extra [trai
 from envgym_agents.chat import LMAgents  # noqa: E402
 from envgym_agents.learn.collect import credited  # noqa: E402
 from envgym_agents.learn.config import Critic, Reinforce  # noqa: E402
+from envgym_agents.learn.parts import Parts  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
 from envgym_agents.learn.reinforce import Loop  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
@@ -180,15 +181,17 @@ def test_r_a_run_learns_from_fresh_turns_counts_their_tokens_and_is_resumed_to_t
         async with TransformerPolicy(model) as policy:
             sampling = Sampling(max_tokens=1)
             loop = Loop(
-                learner=Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0)),
-                policy=policy,
-                make_agent=LMAgents(policy, template_for(tokenizer), "compact", sampling),
-                arena=Arena(env="test-vault", rollout=Rollout(limits=Limits(turns=5)), concurrency=16),
-                order=TaskOrder(vault.tasks().split("train"), 0),
-                config=config,
-                seed=0,
-                folder=tmp_path / folder,
-                on_step=on_step,
+                Parts(
+                    learner=Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0)),
+                    policy=policy,
+                    make_agent=LMAgents(policy, template_for(tokenizer), "compact", sampling),
+                    arena=Arena(env="test-vault", rollout=Rollout(limits=Limits(turns=5)), concurrency=16),
+                    order=TaskOrder(vault.tasks().split("train"), 0),
+                    config=config,
+                    seed=0,
+                    folder=tmp_path / folder,
+                    on_step=on_step,
+                ),
                 valuation=Valuation(config.critic, model, seed=1),
                 resampler=Resampler(policy, sampling) if resample else None,
             )

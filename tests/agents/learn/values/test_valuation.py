@@ -13,6 +13,7 @@ pytest.importorskip("matplotlib")
 from envgym_agents.chat import LMAgents  # noqa: E402
 from envgym_agents.learn.collect import scheme_of  # noqa: E402
 from envgym_agents.learn.config import Critic, Reinforce, load  # noqa: E402
+from envgym_agents.learn.parts import Parts  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
 from envgym_agents.learn.reinforce import Loop  # noqa: E402
 from envgym_agents.learn.run import train  # noqa: E402
@@ -226,15 +227,17 @@ def played(vault, tmp_path):
         async with TransformerPolicy(model) as policy:
             valuation = valued(config.critic, model, seed=1)
             loop = Loop(
-                learner=Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0)),
-                policy=policy,
-                make_agent=LMAgents(policy, template_for(tokenizer), "compact", Sampling(max_tokens=1)),
-                arena=Arena(env="test-vault", rollout=Rollout(limits=Limits(turns=5)), concurrency=16),
-                order=TaskOrder(vault.tasks().split("train"), 0),
-                config=config,
-                seed=0,
-                folder=tmp_path / folder,
-                on_step=on_step,
+                Parts(
+                    learner=Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0)),
+                    policy=policy,
+                    make_agent=LMAgents(policy, template_for(tokenizer), "compact", Sampling(max_tokens=1)),
+                    arena=Arena(env="test-vault", rollout=Rollout(limits=Limits(turns=5)), concurrency=16),
+                    order=TaskOrder(vault.tasks().split("train"), 0),
+                    config=config,
+                    seed=0,
+                    folder=tmp_path / folder,
+                    on_step=on_step,
+                ),
                 valuation=valuation,
             )
             await loop.run()
