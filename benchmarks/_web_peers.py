@@ -1,8 +1,8 @@
 """BrowserGym and MiniWoB++'s own Selenium environment, each in a process of its own that plays when it is told to.
 
-`Peer` is this side: it starts the process and asks it for one reset or one step at a time, so that a benchmark can
-alternate between the peers and ours. BrowserGym drives a browser by a synchronous API that no event loop may be near,
-and what it needs lies in a folder beside the environment (PEERS), with an older Playwright: hence a process.
+`Peer` is this side: it starts the process and asks it for one reset or one step at a time, so that both can take turns.
+BrowserGym drives a browser by a synchronous API that no event loop may be near, and what it needs lies in a folder
+beside the environment (PEERS), with an older Playwright: hence a process.
 """
 
 import json
@@ -26,7 +26,9 @@ KINDS = {
 }
 
 # what Debian's Chromium needs to be started by those who expect one that they have downloaded
-_CHROME = '#!/bin/sh\nexec {chromium} --no-sandbox --disable-background-networking --disable-component-update "$@"\n'
+_CHROME = (
+    '#!/bin/sh\nexec {chromium} --no-sandbox --disable-background-networking --disable-component-update "$@"\n'
+)
 CLICK = (150.0, 200.0)
 """Where nothing is: a click that ends no problem."""
 
@@ -49,7 +51,7 @@ class Peer:
 
     def __init__(self, kind: str, page: str) -> None:
         self._scratch = tempfile.TemporaryDirectory()
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
         self._process = subprocess.Popen(
             [sys.executable, __file__, kind, page, self._scratch.name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,

@@ -4,9 +4,9 @@
 
 The floor sends the same work as Chromium's own commands and awaits nothing else: the page's reset; three mouse
 events and the reward; the same and the accessibility tree. Each peer plays the same page and sees what ours sees:
-BrowserGym tree, DOM, screenshot, boxes and focus; Selenium the DOM, with and without a screenshot. Ours and the
-peers' take turns, one reset or step each. A peer that is not here has no rows: what it lacks is printed and noted,
-and its bars are not met. Pages side by side say how many steps a second, what one weighs, and that none sees another.
+BrowserGym tree, DOM, screenshot, boxes and focus; Selenium the DOM, with and without a screenshot. They take turns,
+one reset or step each. A peer that is not here has no rows: what it lacks is printed and noted. Pages side by side
+say how many steps a second there are and what one more page weighs.
 """
 
 import asyncio
@@ -160,10 +160,17 @@ async def side_by_side(pages: int, steps: int) -> list[Row]:
         for env in envs:
             await env.close()
     return [
-        Row(f"a step with tree, {pages} pages at once", 1000 / rates[pages], 1000 / rates[1], "one page", "ms", 10.0,
-            absolute=True),
-        Row(f"memory of one more page of {pages}", each, 92.0, "bare page of 16, quiet", "MB", 92.0, absolute=True),
-    ]  # fmt: skip
+        Row(
+            f"step of {pages} pages at once",
+            1000 / rates[pages],
+            1000 / rates[1],
+            "one page",
+            "ms",
+            10.0,
+            absolute=True,
+        ),
+        Row(f"one more page of {pages}", each, 92.0, "bare page of 16, quiet", "MB", 92.0, absolute=True),
+    ]
 
 
 async def compared(quick: bool) -> tuple[list[Row], dict[str, str]]:
@@ -175,7 +182,7 @@ async def compared(quick: bool) -> tuple[list[Row], dict[str, str]]:
         if kind in lacking:
             print(f"{KINDS[kind]}: not measured, lacking {lacking[kind]}")
         else:
-            rows += await beside(kind, 2 if quick else 10)
+            rows += await beside(kind, 2 if quick else 6)
     return rows, lacking
 
 

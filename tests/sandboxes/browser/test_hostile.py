@@ -212,8 +212,8 @@ def test_many_episodes_at_once_each_see_their_own_secret_alone(loop, tmp_path):
     secrets = [f"secret-{number:02d}-{number * 7919 % 10007}" for number in range(pages)]
     seen = re.compile(r"secret-\d+-\d+")
     keep = (
-        "(() => { const mine = document.title, had = [document.cookie, localStorage.all || '', window.heard || '']; "
-        "document.cookie = 'a=' + mine; localStorage.all = (localStorage.all || '') + mine; "
+        "(() => { const mine = document.title, had = [document.cookie, localStorage.all || '', "
+        "window.heard || '']; document.cookie = 'a=' + mine; localStorage.all = (localStorage.all || '') + mine; "
         "const all = new BroadcastChannel('all'); all.onmessage = (e) => { window.heard = e.data; }; "
         "all.postMessage(mine); return had.join(); })()"
     )
