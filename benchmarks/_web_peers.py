@@ -1,6 +1,6 @@
 """BrowserGym and MiniWoB++'s own Selenium environment, each in a process of its own that plays when it is told to.
 
-`Peer` is this side: it starts the process and asks it for one reset or one step at a time, so that both can take turns.
+`Peer` is this side: it starts the process and asks it for one reset or one step at a time, so that they take turns.
 BrowserGym drives a browser by a synchronous API that no event loop may be near, and what it needs lies in a folder
 beside the environment (PEERS), with an older Playwright: hence a process.
 """

@@ -4,8 +4,8 @@
 
 Each seed is one run of `envgym train --preset miniwob`: an expert's episodes on three pages, a transformer from
 scratch that imitates them shortly, reinforcement learning in the browser, and evaluation before and after on
-held-out problems of the same pages. The bar: the mean gain, as it is sampled, is at least 5 points. With --quick it is an
-update of each kind: to see that it runs, its success means nothing.
+held-out problems of the same pages. The bar: the mean gain, as it is sampled, is at least 5 points. With --quick it
+is an update of each kind: to see that it runs, its success means nothing.
 """
 
 from _training import preset_learns
