@@ -57,6 +57,8 @@ optional_packages() {
   done
   # the browser, and letters for it
   command -v chromium >/dev/null || missing+=(chromium)
+  # what benchmarks/web_speed.py drives a peer by
+  command -v chromedriver >/dev/null || missing+=(chromium-driver)
   [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || missing+=(fonts-dejavu-core)
   [ ${#missing[@]} -eq 0 ] && return
   if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then

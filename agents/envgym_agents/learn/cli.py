@@ -31,7 +31,7 @@ __all__ = ["eval_command", "preset", "presets", "report_command", "train_command
 
 _Config = Annotated[Path | None, typer.Option("--config", help="A TOML file with a configuration.")]
 _Preset = Annotated[
-    str | None, typer.Option("--preset", help="A configuration that comes with envgym: demo, record, sql.")
+    str | None, typer.Option("--preset", help="A configuration that comes with envgym: demo, miniwob, record, sql.")
 ]
 _Set = Annotated[list[str] | None, typer.Option("--set", help="section.field=value, over file and preset.")]
 _Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Fixes everything that is drawn.")]

@@ -102,7 +102,9 @@ async def perform(tab: Tab, action: PageAction, clipboard: list[str]) -> None:
         case Click(target, button, count):
             await _click(tab, await _point(tab, target), button, count)
         case Hover(target):
-            await _mouse(tab, [("mouseMoved", await _point(tab, target), {})])
+            x, y = await _point(tab, target)
+            # it is answered with the next frame, which is the one that quiet is waited for in
+            tab.answering = tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         case Fill(target, text):
             await _fill(tab, target, text)
         case TypeText(text):

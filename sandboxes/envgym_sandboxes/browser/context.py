@@ -1,6 +1,7 @@
 """One episode's page: a context of Chromium with its tabs, where everything that goes wrong is its own matter."""
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -34,6 +35,8 @@ from envgym_sandboxes.browser.wire import Refused, Wire
 __all__ = ["Context"]
 
 T = TypeVar("T")
+
+_CLEARED = "location.href === %s && (sessionStorage.clear(), localStorage.clear(), window.name = '', true)"
 
 
 class Context:
@@ -125,19 +128,25 @@ class Context:
         await self._load_start()
 
     async def _emptied(self, tab: Tab) -> None:
-        """Nothing is left in a tab, of the tab itself nor of the sites: not the cache, nor its window's name."""
+        """Nothing is left in a tab, of the tab itself nor of the sites: not the cache, nor its window's name.
+
+        The page goes first, since it may write as it goes; what it kept is cleared on each site's empty page, and
+        last on the one that is begun with: from there the way to it is short.
+        """
+        start = origin_of(self.spec.start)
+        for origin in sorted(tab.visited & set(self.spec.sites), key=lambda one: (one == start, one)):
+            await tab.call("Page.navigate", url=origin + BLANK_PATH)
+            while not await tab.run(_CLEARED % json.dumps(origin + BLANK_PATH)):  # still the page before
+                await tab.event()
+        tab.visited.clear()
+        if not self.spec.start:
+            await tab.call("Page.navigate", url="about:blank")
+            await tab.settle()
         calls = [
             tab.call("Storage.clearDataForOrigin", origin=origin, storageTypes="all") for origin in self.spec.sites
         ]
         calls += [tab.call("Network.clearBrowserCache"), tab.call("Network.clearBrowserCookies")]
         await asyncio.gather(*calls)
-        for origin in sorted(tab.visited & set(self.spec.sites)):
-            await tab.call("Page.navigate", url=origin + BLANK_PATH)
-            await tab.settle()
-            await tab.run("(sessionStorage.clear(), localStorage.clear(), window.name = '', 0)")
-        tab.visited.clear()
-        await tab.call("Page.navigate", url="about:blank")
-        await tab.settle()
 
     async def act(self, action: PageAction) -> Acted:
         """Do it and wait for quiet."""

@@ -125,10 +125,13 @@ async def look(tab: Tab, wanted: Wanted) -> PageView:
         told = f"the page is too large to be shown: {elements} elements, {letters} characters"
         return replace(view, error=told, truncated=("everything",))
     cut: list[str] = []
-    if wanted.tree or wanted.marks or wanted.focused:
-        view = await _with_tree(tab, wanted, view, cut)
+    asked = None  # what does not depend on the tree is asked for before that is waited for
     if wanted.dom or wanted.marks:
         asked = tab.call("DOMSnapshot.captureSnapshot", computedStyles=[], includeDOMRects=False)
+    picture = _pictured(tab) if wanted.screenshot and not wanted.marks else None
+    if wanted.tree or wanted.marks or wanted.focused:
+        view = await _with_tree(tab, wanted, view, cut)
+    if asked is not None:
         snapshot = await tab.within(asked, limits.act_s)
         if wanted.dom:
             view = replace(view, dom=_bounded(_pruned(tab, snapshot), limits.dom_chars, "dom", cut))
@@ -138,7 +141,7 @@ async def look(tab: Tab, wanted: Wanted) -> PageView:
         text = str(await tab.run(f"(document.body?.innerText || '').slice(0, {limits.text_chars + 1})"))
         view = replace(view, text=_bounded(text, limits.text_chars, "text", cut))
     if wanted.screenshot:
-        view = replace(view, screenshot=await _screenshot(tab, view.marks))
+        view = replace(view, screenshot=await _screenshot(tab, view.marks, picture))
     return replace(view, tree=view.tree if wanted.tree else None, truncated=tuple(cut))
 
 
@@ -157,14 +160,19 @@ def _bounded(text: str, most: int, part: str, cut: list[str]) -> str:
     return text[:most]
 
 
-async def _screenshot(tab: Tab, marks: tuple[Node, ...] | None) -> bytes:
+def _pictured(tab: Tab) -> "asyncio.Future[dict[str, Any]]":
+    return tab.call("Page.captureScreenshot", format="png", optimizeForSpeed=True)
+
+
+async def _screenshot(
+    tab: Tab, marks: tuple[Node, ...] | None, asked: "asyncio.Future[dict[str, Any]] | None" = None
+) -> bytes:
+    """The picture, with marks drawn in it. asked: where it was asked for already, which is without marks."""
     if marks:
         boxes = [[node.ref, *node.box] for node in marks if node.box]
         await tab.run(_MARK % json.dumps(boxes))
     try:
-        said = await tab.within(
-            tab.call("Page.captureScreenshot", format="png", optimizeForSpeed=True), tab.spec.limits.act_s
-        )
+        said = await tab.within(asked or _pictured(tab), tab.spec.limits.act_s)
     finally:
         if marks:
             await tab.run(_UNMARK)

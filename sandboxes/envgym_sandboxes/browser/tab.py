@@ -45,6 +45,7 @@ class Tab:
         self.failed = ""
         self.dragged: dict[str, Any] | None = None
         self.busy = False
+        self.answering: asyncio.Future[dict[str, Any]] | None = None
         self.on_download: Callable[[dict[str, Any]], None] = lambda _: None
         wire.handle(session, self._event)
 
@@ -116,7 +117,18 @@ class Tab:
         self.failed = ""
 
     async def settle(self) -> bool:
-        """Wait for quiet; False where the time was up first. Raises Hung, Crashed."""
+        """Wait for quiet; False where the time was up first. Raises Hung, Crashed.
+
+        Input that is still unanswered then has come too late for the frame that was waited for: it is waited again.
+        """
+        quiet = await self._quiet()
+        given, self.answering = self.answering, None
+        if given is None or given.done():
+            return quiet
+        await self.within(given, self.spec.limits.act_s)
+        return await self._quiet()
+
+    async def _quiet(self) -> bool:
         loop, limits = asyncio.get_running_loop(), self.spec.limits
         end = loop.time() + limits.settle_s
         while (left := end - loop.time()) > 0:
@@ -130,6 +142,12 @@ class Tab:
         # busy, or hung: the difference is whether it can still answer at all
         await self._answers(max(limits.act_s - limits.settle_s, 0.5))
         return False
+
+    async def event(self) -> None:
+        """Wait for the next thing that happens in it. Raises Hung, Crashed."""
+        self._changed.clear()
+        if not await self._event_within(self.spec.limits.act_s):
+            raise Hung("nothing happens in the page")
 
     async def _answers(self, seconds: float) -> None:
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,13 +14,16 @@ import pytest
 
 from envgym.browsing import open_browser
 from envgym.errors import EnvironmentFailure, SandboxDied
-from envgym.page import Outcome, PageLimits, PageSpec, Tcp, Wanted
+from envgym.page import Folder, Outcome, PageLimits, PageSpec, Tcp, Wanted
 from envgym.page_actions import Click, Goto, NewTab, Press, Target, Wait
 
 pytestmark = [pytest.mark.slow, pytest.mark.turns]
 
 QUICK = PageLimits(act_s=6.0, settle_s=2.0)
 """For pages that do hang: what must not take long there is not waited for."""
+
+SLOW = PageLimits(act_s=60.0, settle_s=30.0)
+"""For many at once: that a machine is loaded is no fault of a page's."""
 
 BUTTON = Click(Target(role="button", name=""))
 
@@ -199,6 +203,43 @@ def test_episodes_see_nothing_of_each_other(loop, site):
             assert await one.run("document.querySelector('input').value") == "secretsecret"
 
     loop.run(work())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_many_episodes_at_once_each_see_their_own_secret_alone(loop, tmp_path):
+    pages = 8 if os.environ.get("ENVGYM_CI") else 32
+    secrets = [f"secret-{number:02d}-{number * 7919 % 10007}" for number in range(pages)]
+    seen = re.compile(r"secret-\d+-\d+")
+    keep = (
+        "(() => { const mine = document.title, had = [document.cookie, localStorage.all || '', "
+        "window.heard || '']; document.cookie = 'a=' + mine; localStorage.all = (localStorage.all || '') + mine; "
+        "const all = new BroadcastChannel('all'); all.onmessage = (e) => { window.heard = e.data; }; "
+        "all.postMessage(mine); return had.join(); })()"
+    )
+
+    async def episode(browser, secret):
+        folder = tmp_path / secret
+        folder.mkdir()
+        told = f"<title>{secret}</title><button onclick=\"this.textContent='{secret}'\">go</button><input>"
+        (folder / "index.html").write_text(f"<!doctype html>{told}")
+        spec = PageSpec({"http://a.test": Folder(str(folder))}, start="http://a.test/", limits=SLOW)
+        found = set()
+        async with await browser.page(spec) as page:
+            for _ in range(3):
+                assert (await page.act(Click(Target(role="button")))).outcome is Outcome.DONE
+                view = await page.view(Wanted(tree=True, dom=True, text=True, focused=True))
+                kept = [await page.run(keep), (await page.storage()).cookies, (await page.storage()).local]
+                found |= set(seen.findall(f"{view}{kept}"))
+                await page.restart()
+                assert await page.run("document.cookie + (localStorage.all || '')") == ""
+        return found
+
+    async def work():
+        async with open_browser() as browser:
+            return await asyncio.gather(*(episode(browser, secret) for secret in secrets))
+
+    assert loop.run(work()) == [{secret} for secret in secrets]
 
 
 def test_a_site_whose_server_is_gone_is_not_an_exception(play):

@@ -211,12 +211,13 @@ def test_a_restart_leaves_nothing_of_before(play):
         first = await page.digest()
         await page.run(
             "(document.cookie = 'a=1', localStorage.x = sessionStorage.x = window.name = '1', "
-            "document.body.append('x'))"
+            "document.body.append('x'), addEventListener('pagehide', () => { document.cookie = 'late=1'; "
+            "localStorage.late = sessionStorage.late = window.name = 'late'; }))"
         )
         await page.act(NewTab("http://a.test/b.html"))
         await page.restart()
-        left = "[document.cookie, localStorage.x || '', sessionStorage.x || '', window.name].join()"
-        assert await page.run(left) == ",,,"
+        left = "[document.cookie, {...localStorage}, {...sessionStorage}, window.name]"
+        assert await page.run(left) == ["", {}, {}, ""], "also of what the page wrote as it went"
         assert await page.digest() == first
         assert len((await page.view()).tabs) == 1
         assert (await page.act(Back())).outcome is Outcome.INVALID

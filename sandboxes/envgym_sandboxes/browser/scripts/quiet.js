@@ -9,7 +9,7 @@
   const every = window.setInterval.bind(window), stop = window.clearInterval.bind(window);
   const timers = new Set(), frames = new Set(), intervals = new Set();
   const SOON = 1000, DEEPEST = 8, OFTEN = 250;
-  let depth = 0, changed = -1e9, deep = -1e9;
+  let depth = 0, changed = -1e9, deep = -1e9, framed = false, shown = false;
   const deeper = (level, work) => {
     const before = depth;
     depth = level + 1;
@@ -52,9 +52,34 @@
     busy: timers.size > 0 || frames.size > 0 || document.readyState !== 'complete' || animated(),
     ticking: intervals.size > 0 || now() - deep < OFTEN, changed: now() - changed,
   });
+  // What only the next frame brings: observers of sizes and sights, scrolling that is listened to, a focus that was
+  // asked for. A document that uses none of it need not wait for frames, of which there are sixty a second.
+  for (const name of ['ResizeObserver', 'IntersectionObserver']) {
+    const Real = window[name];
+    if (Real) window[name] = class extends Real { constructor(...given) { framed = true; super(...given); } };
+  }
+  const listen = EventTarget.prototype.addEventListener, OF_FRAMES = /^(scroll|resize|change$|fullscreen|animation|transition)/;
+  EventTarget.prototype.addEventListener = function addEventListener(kind, ...rest) {
+    if (OF_FRAMES.test(kind) && !(kind === 'change' && this instanceof Node)) framed = true;
+    return listen.call(this, kind, ...rest);
+  };
+  if (Document.prototype.startViewTransition) {
+    const begin = Document.prototype.startViewTransition;
+    Document.prototype.startViewTransition = function startViewTransition(...given) {
+      framed = true;
+      return begin.apply(this, given);
+    };
+  }
+  const needed = () => framed || !shown || frames.size > 0 || window.frames.length > 0 || window.onscroll
+    || window.onresize || document.onscroll
+    || document.querySelector('[autofocus],[loading=lazy],[onscroll],[onscrollend],[onresize]');
   const hop = () => new Promise((done) => {
+    if (!needed()) {
+      later(() => later(done, 0), 0);
+      return;
+    }
     const backup = later(done, 60);
-    frame(() => { forget(backup); later(done, 0); });
+    frame(() => { shown = true; forget(backup); later(done, 0); });
   });
   const inner = () => {
     const found = [];

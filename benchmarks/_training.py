@@ -1,0 +1,65 @@
+"""Runs of a preset with several seeds, and success before and after reinforcement learning, as rows.
+
+A run that is finished in the folder is taken as it is, one that was stopped goes on.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from _harness import Row, finish, options, scratch_folder
+from envgym_agents.learn.pool import report_runs
+
+__all__ = ["preset_learns"]
+
+
+def _trained(preset: str, place: Path, seed: int, settings: Sequence[str]) -> Path:
+    """The folder of one seed's finished run."""
+    run = place / f"seed-{seed}"
+    if not (run / "report.json").exists():
+        said = [word for one in settings for word in ("--set", one)]
+        resume = ["--resume"] * (run / "config.json").exists()
+        command = ["train", "--preset", preset, "--seed", str(seed), "--out", str(run), *said, *resume]
+        subprocess.run([sys.executable, "-c", "from envgym.cli import main; main()", *command], check=True)
+    return run
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--runs", type=Path, help="where runs are kept, and found again (default: nowhere)")
+    parser.add_argument("--seeds", type=int, default=3)
+
+
+def preset_learns(name: str, preset: str, doc: str, *, quick: Sequence[str], least: float) -> None:
+    """The whole benchmark `name`. least: the bar of the mean gain; quick: settings of a run with --quick."""
+    given = options(doc, more=_more)
+    with scratch_folder() as scratch:
+        place = given.runs or scratch
+        place.mkdir(parents=True, exist_ok=True)
+        settings = quick if given.quick else ()
+        runs = [_trained(preset, place, seed, settings) for seed in range(1 if given.quick else given.seeds)]
+        minutes = [json.loads((run / "report.json").read_text())["reinforce"]["seconds"] / 60 for run in runs]
+        report = report_runs(runs, None)
+        rates = {one["name"]: one["success"] for one in report["evaluations"]}
+        rows = []
+        for when in ("", ", greedy"):
+            before, after = rates[f"before RL{when}"], rates[f"after RL{when}"]
+            rows.append(Row(f"success after RL{when}", after, before, "before RL", "share"))
+        gain = rates["after RL"] - rates["before RL"]
+        # what is missing to the bar: nothing where the gain is large enough
+        bar = None if given.quick else 0.0
+        rows.append(
+            Row(
+                f"missing to a gain of {least:.2f}",
+                max(0.0, least - gain),
+                gain,
+                "gain",
+                "share",
+                bar,
+                absolute=True,
+            )
+        )
+        notes = {"differences": report["differences"], "minutes": [round(one, 2) for one in minutes]}
+        finish(name, rows, given, seeds=len(runs), rates=rates, **notes)
