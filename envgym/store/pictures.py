@@ -1,4 +1,4 @@
-"""The bytes behind images, apart from the steps that show them: files of a store, each once, named by their sha256."""
+"""The bytes behind images, apart from the steps that show them: files of a store, named by their sha256."""
 
 import hashlib
 from collections.abc import Callable, Iterator
