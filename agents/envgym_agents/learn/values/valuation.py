@@ -137,7 +137,8 @@ class Valuation:
             raise ValueError("kind is 'none': there is nothing to learn")
         if eyes_of(model) is not None:
             raise ValueError(
-                f"reinforce.critic.kind is {config.kind!r}: critics read text only, and this model sees; make it 'none'"
+                f"reinforce.critic.kind is {config.kind!r}: critics read text only, and this model "
+                "sees; make it 'none'"
             )
         self.config, self.seed = config, seed
         bounds: dict[str, Any] = {"max_tokens": max_tokens, "device": device}

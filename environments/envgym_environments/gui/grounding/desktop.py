@@ -1,7 +1,6 @@
 """`desktop-grounding`: the questions of `grounding` about real applications on a display, in a sandbox.
 
-The screens are those of `desktop`'s problems: the application as it starts, or somewhere on the way of the problem's
-expert. The display stays warm between questions.
+The screens are those of `desktop`'s problems: the application as it starts, or somewhere on the way of its expert. The display stays warm between questions.
 """
 
 from typing import Any
@@ -161,6 +160,6 @@ SPEC = EnvSpec(
     name="desktop-grounding",
     tasks=desktop_grounding_tasks,
     make=_make,
-    description="Screenshots of real applications: where to click, or what comes next; by GUI-R1's or UI-R1's rules.",
+    description="Screenshots of real applications: where to click, what comes next; by GUI-R1's or UI-R1's rules.",
     sandbox=True,
 )

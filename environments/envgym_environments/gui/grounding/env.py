@@ -245,5 +245,5 @@ SPEC = EnvSpec(
     name="grounding",
     tasks=grounding_tasks,
     make=_make,
-    description="Screenshots of web pages, or of a folder: where to click, what comes next; by GUI-R1's or UI-R1's rules.",
+    description="Screenshots of web pages or a folder: where to click, what comes next; rules of GUI-R1 and UI-R1.",
 )
