@@ -1,6 +1,7 @@
 """`desktop-grounding`: the questions of `grounding` about real applications on a display, in a sandbox.
 
-The screens are those of `desktop`'s problems: the application as it starts, or somewhere on the way of its expert. The display stays warm between questions.
+The screens are those of `desktop`'s problems: the application as it starts, or somewhere on the way of its expert.
+The display stays warm between questions.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """Screenshots with known answers in folders of this disk: two foreign shapes in, one of them out.
 
 ScreenSpot's (also ScreenSpot-Pro's and UI-R1's): JSON files that list ``{img_filename, bbox, instruction, ..}``,
-and the images in the same folder or one below it. ``bbox`` is left, top, width, height in ScreenSpot, whose
-entries say ``data_source`` or ``data_type``; left, top, right, bottom in the others. An entry may have ``action`` (and
+and the images in the same folder or one below it. ``bbox`` is left, top, width, height in ScreenSpot, whose entries
+say ``data_source`` or ``data_type``; left, top, right, bottom in the others. An entry may have ``action`` (and
 ``input_text``) in place of ``bbox``, as UI-R1's have.
 AndroidControl's: JSON or JSON lines of episodes, ``{goal, screenshots, actions, step_instructions}``, with the
 field names of its records and the screenshots as files. Its own tfrecord files are not read.
