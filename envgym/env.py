@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 
@@ -98,6 +98,8 @@ class Step:
     cost: seconds, money, test runs ... by name; outside the determinism comparison, as is `info`. In a turn, what
         its actor reported (`Reply.cost`) is added to what the world reported.
     next_actor: who acts next where several do.
+    images: the bytes behind the `ImagePart`s of the observation, by their sha256. The messages say which image is
+        meant, so this is outside every comparison; a store keeps the bytes in files, once each.
     """
 
     observation: tuple[Message, ...] = ()
@@ -110,6 +112,7 @@ class Step:
     cost: Mapping[str, float] = _NOTHING
     info: Mapping[str, Any] = _NOTHING
     next_actor: str = THE_AGENT
+    images: Mapping[str, bytes] = field(default=_NOTHING, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         reward = self.reward
@@ -149,6 +152,7 @@ def answered(step: Any) -> Step:
         and ((reward := step.reward) is None or (type(reward) is float and math.isfinite(reward)))
         and (step.stop is None or type(step.stop) is StopReason)
         and step.channels is _NOTHING
+        and step.images is _NOTHING
         and type(step.observation) is tuple
     ):
         for message in step.observation:
@@ -171,6 +175,11 @@ def _examined(step: Any) -> Step:
         raise _wrong("stop", step.stop, "a StopReason or None")
     if not isinstance(step.observation, tuple) or not all(isinstance(one, Message) for one in step.observation):
         raise _wrong("observation", step.observation, "a tuple of Messages")
+    if not isinstance(step.images, (dict, Mapping)):
+        raise _wrong("images", step.images, "a mapping of sha256 names to bytes")
+    for name, content in step.images.items():
+        if not isinstance(content, bytes) or hashlib.sha256(content).hexdigest() != name:
+            raise _wrong(f"image {name!r}", content, "bytes whose sha256 is that name")
     return step
 
 

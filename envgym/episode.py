@@ -385,6 +385,13 @@ class Group:
         parent = next(member for member in self.episodes if member.id == episode.parent.episode)
         return (*self.path(parent)[: episode.parent.turn], *episode.turns)
 
+    def root(self, episode: Episode) -> Step:
+        """The step that the whole history of an episode begins with: that of its eldest ancestor."""
+        while episode.parent is not None:
+            above = episode.parent.episode
+            episode = next(member for member in self.episodes if member.id == above)
+        return episode.root
+
     def reward(self, episode: Episode) -> float | None:
         """What an episode's whole path earned, its ancestors' shared turns included.
 

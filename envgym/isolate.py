@@ -7,7 +7,9 @@ intent: the process runs as this user, with this user's files and network. Use a
 
 import asyncio
 import pickle
+from base64 import b64decode
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, Self
@@ -142,8 +144,10 @@ class Isolated:
     async def _step_of(self, name: str, **arguments: Any) -> Step:
         raw = await self._call(name, **arguments)
         try:
-            return step_from_json(raw)
-        except (ValueError, TypeError, KeyError) as error:
+            images = {name: b64decode(content) for name, content in raw.pop("images", {}).items()}
+            step = step_from_json(raw)
+            return replace(step, images=images) if images else step
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise EnvironmentFailure(f"the isolated environment answered {name} with no step: {error}") from error
 
     async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:

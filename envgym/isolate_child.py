@@ -16,11 +16,12 @@ import signal
 import socket
 import struct
 import sys
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from envgym import errors
-from envgym.env import Env
+from envgym.env import Env, Step
 from envgym.errors import Boundary, DeadlineExceeded, EnvgymError, EnvironmentFailure, SandboxDied
 from envgym.replay import as_env
 from envgym.wire import action_from_json, dumps, snapshot_from_json, snapshot_to_json, step_to_json
@@ -192,11 +193,19 @@ def _grader(env: Env) -> dict[str, str] | None:
 
 
 async def _reset(env: Env, request: dict[str, Any]) -> Any:
-    return step_to_json(await env.reset(seed=request["seed"], start=snapshot_from_json(request["start"])))
+    return _told(await env.reset(seed=request["seed"], start=snapshot_from_json(request["start"])))
 
 
 async def _step(env: Env, request: dict[str, Any]) -> Any:
-    return step_to_json(await env.step(action_from_json(request["action"])))
+    return _told(await env.step(action_from_json(request["action"])))
+
+
+def _told(step: Step) -> dict[str, Any]:
+    """A step as it goes through the pipe, its images' bytes included."""
+    told = step_to_json(step)
+    if step.images:
+        told["images"] = {name: b64encode(content).decode() for name, content in step.images.items()}
+    return told
 
 
 async def _snapshot(env: Env, request: dict[str, Any]) -> Any:

@@ -57,7 +57,7 @@ def snapshot_from_json(raw: Any) -> Snapshot | None:
 
 
 def step_to_json(step: Step) -> dict[str, Any]:
-    """A step as JSON values; `info` and `cost` must hold nothing else."""
+    """A step as JSON values, without its images' bytes; `info` and `cost` must hold nothing else."""
     return {
         "observation": messages_to_json(step.observation),
         "reward": step.reward,

@@ -13,12 +13,14 @@ import numpy as np
 
 from envgym.env import THE_AGENT, Env, Step
 from envgym.episode import Turn
+from envgym.errors import ContextFull, Misconfigured
 from envgym.limits import Sampling
 from envgym.messages import Action, Message, ToolSpec
 from envgym.policy import Completion, Policy, Prompt, Reply, Session
 from envgym.task import Task
 from envgym_agents.call_formats import HERMES, CallFormat, read_as
 from envgym_agents.compaction import compacted, notes
+from envgym_agents.conversation import image_parts
 from envgym_agents.template import Added, Conversation, Template
 
 __all__ = ["Format", "LMAgent", "LMAgents", "tools_message", "turn_seed"]
@@ -90,7 +92,8 @@ class LMAgent:
     """One actor in one episode.
 
     When a context would outgrow its bound it is compacted: a new segment begins with the first and the latest
-    messages (see `envgym_agents.compaction`); nothing is raised and nothing sampled is lost from the record.
+    messages (see `envgym_agents.compaction`); nothing is raised and nothing sampled is lost from the record. One
+    that shows images is not: ContextFull.
     In the "compact" format a step that lists no legal actions leaves every action token open. An environment
     that lists an action without a token is the programmer's fault: ValueError.
     """
@@ -109,7 +112,7 @@ class LMAgent:
         sampling = self._sampling(step)
         observed = self._observed(step)
         added = self._show(observed)
-        prompt = Prompt(self._conversation.ids)
+        prompt = Prompt(self._conversation.ids, tuple(self._conversation.images))
         completion = await maker.policy.sample(prompt, sampling, self._session)
         action = self._read(completion)
         self._history.append(action.message)
@@ -149,14 +152,29 @@ class LMAgent:
 
     def _observed(self, step: Step) -> tuple[Message, ...]:
         maker = self._maker
+        self._look(step)
         if self._turn == 0 and maker.format == "text" and maker.tools:
             return (maker.calls.system(maker.tools), *step.observation)
         return step.observation
+
+    def _look(self, step: Step) -> None:
+        """Take the pictures of a step. Raises Misconfigured where the model sees none, or they have no bytes."""
+        names = [part.sha256 for message in step.observation for part in image_parts(message)]
+        if names and self._maker.template.eyes is None:
+            raise Misconfigured(
+                "the environment shows images, and this model reads text only: choose what it shows (its option "
+                "`see`, where it has one), or a folder with a vision-language model and its processor"
+            )
+        self._conversation.pictures |= step.images
+        if lost := [name for name in names if name not in self._conversation.pictures]:
+            raise Misconfigured(f"the environment shows image {lost[0]} without its bytes in Step.images")
 
     def _show(self, messages: tuple[Message, ...]) -> Added:
         conversation, room = self._conversation, self._maker.context - self._maker.answer_tokens
         history = [*self._history, *messages]
         added = conversation.offer(messages, room)
+        if added is None and (conversation.images or any(map(_shows, messages))):
+            raise ContextFull(f"a context of {room} ids holds no more, and images are not compacted")
         if added is None:
             history = compacted(history, room, self._maker.template.open().cost)
             added = conversation.restart(history)
@@ -182,3 +200,7 @@ class LMAgent:
     def _read(self, completion: Completion) -> Action:
         text = self._conversation.said(completion.ids)
         return read_as(self._maker.calls, text, self._maker.tools)
+
+
+def _shows(message: Message) -> bool:
+    return any(image_parts(message))

@@ -1,14 +1,15 @@
 """What every layout of conversations offers: a growing context that messages and sampled ids are appended to."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from envgym.messages import Message, text_of
+from envgym.messages import ImagePart, Message, text_of
 from envgym.policy import Roles
+from envgym_agents.eyes import Eyes
 
-__all__ = ["Added", "Conversation", "Template", "spoken"]
+__all__ = ["Added", "Conversation", "Template", "image_parts", "spoken"]
 
 
 def spoken(message: Message) -> str:
@@ -21,6 +22,12 @@ def spoken(message: Message) -> str:
         return text
     calls = ({"name": call.name, "arguments": call.arguments} for call in message.tool_calls)
     return "\n".join(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls)
+
+
+def image_parts(message: Message) -> Iterator[ImagePart]:
+    """The images of a message, in order."""
+    if not isinstance(message.content, str):
+        yield from (part for part in message.content if isinstance(part, ImagePart))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +44,16 @@ class Added:
 
 
 class Conversation(Protocol):
-    """One growing context. `ids` is append-only within a segment; `segment` counts contexts."""
+    """One growing context. `ids` is append-only within a segment; `segment` counts contexts.
+
+    pictures: bytes by sha256, put there before a message is shown that refers to them. images: those that the
+    segment shows, in the order of their places; always none where the model reads text only.
+    """
 
     ids: list[int]
     segment: int
+    pictures: dict[str, bytes]
+    images: list[bytes]
 
     def show(self, messages: Sequence[Message]) -> Added:
         """Append messages and the prompt of the next assistant message."""
@@ -68,8 +81,12 @@ class Conversation(Protocol):
 
 
 class Template(Protocol):
-    """How one tokenizer's conversations are laid out. `actions`: compact action string -> id, may be empty."""
+    """How one tokenizer's conversations are laid out. `actions`: compact action string -> id, may be empty.
 
+    eyes: how its model sees; None for one that reads text only.
+    """
+
+    eyes: Eyes | None
     stop_ids: tuple[int, ...]
     actions: dict[str, int]
 

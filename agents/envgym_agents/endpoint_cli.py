@@ -16,6 +16,7 @@ from envgym.registry import make, make_backend, spec
 from envgym.rollout import Origin, Rollout, play
 from envgym.store import StoreReader, StoreWriter, is_store
 from envgym_agents.endpoint import Endpoint
+from envgym_agents.eyes import eyes_of
 from envgym_agents.foreign import Access, command
 from envgym_agents.model import load_model, weights_digest
 from envgym_agents.policies.transformer import TransformerPolicy
@@ -59,7 +60,8 @@ def endpoint_command(  # noqa: PLR0913 - a command has the options it has
     async def work() -> Episode | None:
         async with TransformerPolicy(language_model) as policy:
             sampling = Sampling(max_tokens=max_tokens)
-            async with Endpoint(policy, template_for(tokenizer), sampling=sampling, port=port) as endpoint:
+            template = template_for(tokenizer, eyes_of(language_model))
+            async with Endpoint(policy, template, sampling=sampling, port=port) as endpoint:
                 if env is None or chosen is None or not program:
                     _announce(endpoint.open("chat", seed=seed))
                     await asyncio.Event().wait()

@@ -12,10 +12,17 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 from transformers.utils import logging
 
 from envgym.options import hint
+from envgym_agents.eyes import give_eyes
 from envgym_agents.tokenizer import load_tokenizer
 
 __all__ = [
@@ -24,6 +31,8 @@ __all__ = [
 ]  # fmt: skip
 
 
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+"""What a folder has whose model sees: how images become its input."""
 _PARTS = ("*.safetensors", "*.bin", "*.json")
 """What makes a model folder: weights, and the configuration and tokenizer they are used with."""
 
@@ -86,14 +95,22 @@ def new_model(
 def load_model(folder: str | Path, *, device: str = "cpu", dtype: str = "auto") -> tuple[Any, Any]:
     """A local folder's causal LM (evaluation mode) and its tokenizer. Never asks a network.
 
+    Of a folder with a processor of images, the vision-language model, with eyes, and the processor.
     dtype: "auto" (as stored), or a torch dtype's name such as "bfloat16". Raises ValueError for a device that
     is not here.
     """
     check_device(device)
     tokenizer = load_tokenizer(folder)
+    sees = any((Path(folder) / name).is_file() for name in _PROCESSORS)
+    kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
     with _no_bars():
-        model = AutoModelForCausalLM.from_pretrained(str(folder), local_files_only=True, dtype=dtype)
-    return model.to(device).eval(), tokenizer
+        model = kind.from_pretrained(str(folder), local_files_only=True, dtype=dtype)
+    model = model.to(device).eval()
+    if not sees:
+        return model, tokenizer
+    processor = AutoProcessor.from_pretrained(str(folder), local_files_only=True)
+    give_eyes(model, processor)
+    return model, processor
 
 
 def load_weights(folder: str | Path, model: Any) -> dict[str, torch.Tensor]:
@@ -159,7 +176,7 @@ def parameters(model: Any) -> int:
 def max_length(model: Any) -> int:
     """The most positions the model's configuration allows; 4,096 where it names no bound."""
     for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
-        bound = getattr(model.config, name, None)
+        bound = getattr(model.config.get_text_config(), name, None)
         if isinstance(bound, int) and bound > 0:
             return bound
     return 4096

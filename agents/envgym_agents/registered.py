@@ -10,6 +10,7 @@ from envgym.provenance import telling
 from envgym.task import Task
 from envgym_agents.call_formats import call_format as call_format_of
 from envgym_agents.chat import Format, LMAgent, LMAgents
+from envgym_agents.eyes import eyes_of
 from envgym_agents.learn.config_sampler import Sampler
 from envgym_agents.model import load_model, weights_digest
 from envgym_agents.policies.chosen import SAMPLERS, ModelPolicy, policy_over
@@ -23,7 +24,7 @@ __all__ = ["lm_agent"]
 def _loaded(folder: str, device: str, sampler: Sampler) -> tuple[ModelPolicy, Template]:
     """One policy per folder, so that all its agents are batched together. vLLM's process ends with this one."""
     model, tokenizer = load_model(folder, device=device)
-    return policy_over(model, sampler), template_for(tokenizer)
+    return policy_over(model, sampler), template_for(tokenizer, eyes_of(model))
 
 
 def _acting(*, model: str, **_options: object) -> dict[str, str]:
@@ -47,6 +48,7 @@ def lm_agent(  # noqa: PLR0913  # one parameter per option
 ) -> LMAgent:  # fmt: skip
     """A language model acts: the one in the folder that the option `model` names.
 
+    A folder with a processor of images has a vision-language model, which sees what the environment shows.
     A folder whose tokenizer has action tokens acts in the "compact" format, any other one in "text". temperature:
     0 is greedy. max_tokens: of one answer in the text format.
     call_format: how it writes calls there: hermes, xml, fenced or react.

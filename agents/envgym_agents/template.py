@@ -9,21 +9,32 @@ drift. Sampled ids enter a context as they were sampled.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from jinja2.exceptions import TemplateError
 
-from envgym.messages import Message
+from envgym.messages import Message, TextPart
 from envgym.policy import Roles
-from envgym_agents.conversation import Added, Conversation, Template, spoken
+from envgym_agents.conversation import Added, Conversation, Template, image_parts, spoken
+from envgym_agents.eyes import Eyes
 from envgym_agents.rendered_roles import Scaffolds, covered
 from envgym_agents.tokenizer import END, ROLES, action_ids, plain_encoder
 
 __all__ = ["Added", "Conversation", "FolderTemplate", "OwnTemplate", "Template", "spoken", "template_for"]
 
 
-def template_for(tokenizer: Any) -> "OwnTemplate | FolderTemplate":
-    """The template of a tokenizer: ours by hand, any other by its own chat template."""
+PICTURE = "\ue002"
+"""Stands for an image in a message's text until it is rendered; a world's own is replaced."""
+
+
+def template_for(tokenizer: Any, eyes: Eyes | None = None) -> "OwnTemplate | FolderTemplate":
+    """The template of a tokenizer: ours by hand, any other by its own chat template.
+
+    eyes: of a model that sees; the tokenizer may then be its processor, whose chat template it is.
+    """
+    if eyes is not None:
+        return FolderTemplate(eyes.tokenizer, eyes)
     known = tokenizer.get_vocab()
     ours = {END, *ROLES.values()} <= known.keys()
     return OwnTemplate(tokenizer) if ours else FolderTemplate(tokenizer)
@@ -31,6 +42,8 @@ def template_for(tokenizer: Any) -> "OwnTemplate | FolderTemplate":
 
 class OwnTemplate:
     """``<|role|>`` text ``<|end|>`` for each message; special tokens inside the text stay plain text."""
+
+    eyes: Eyes | None = None
 
     def __init__(self, tokenizer: Any) -> None:
         self._core = plain_encoder(tokenizer)
@@ -69,6 +82,8 @@ class OwnConversation:
     template: OwnTemplate
     ids: list[int] = field(default_factory=list)
     segment: int = 0
+    pictures: dict[str, bytes] = field(default_factory=dict)
+    images: list[bytes] = field(default_factory=list)
 
     def _new(self, messages: Sequence[Message]) -> tuple[list[int], Roles]:
         template = self.template
@@ -133,16 +148,17 @@ class FolderTemplate:
     are; tool messages as user messages with neighbours joined; and the system message inside the first user's.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        if not getattr(tokenizer, "chat_template", None):
+    def __init__(self, tokenizer: Any, eyes: Eyes | None = None) -> None:
+        self._laid_out = tokenizer if eyes is None else eyes.processor
+        if not getattr(self._laid_out, "chat_template", None):
             raise ValueError("this folder's tokenizer has no chat_template; add one to tokenizer_config.json")
-        self._tokenizer = tokenizer
-        self._special = sorted(
-            (text for text in tokenizer.all_special_tokens if len(text) > 1), key=len, reverse=True
-        )
+        self._tokenizer, self.eyes = tokenizer, eyes
+        special = {*tokenizer.all_special_tokens, *([] if eyes is None else [eyes.token])}
+        self._special = sorted((text for text in special if len(text) > 1), key=len, reverse=True)
         self.actions: dict[str, int] = {}
         self.stop_ids = _stop_ids(tokenizer)
         self._shape = self._fitting_shape()
+        self._picture = "" if eyes is None else self._picture_text()
         self.scaffolds = Scaffolds(self.render)
 
     def open(self) -> "FolderConversation":
@@ -169,7 +185,37 @@ class FolderTemplate:
         for special in self._special:
             if special in text:
                 text = text.replace(special, f"{special[0]}\u200b{special[1:]}")
-        return text
+        return text.replace(PICTURE, "\ufffd") if self.eyes is not None else text
+
+    def shown(self, message: Message) -> str:
+        """What a message says, with `PICTURE` for each image; without eyes there are none to show."""
+        if self.eyes is None or isinstance(message.content, str) or message.tool_calls:
+            return self.defused(spoken(message))
+        parts = (self.defused(part.text) if isinstance(part, TextPart) else PICTURE for part in message.content)
+        return "".join(parts)
+
+    def seen(self, ids: list[int], roles: Roles, images: Sequence[bytes]) -> tuple[list[int], Roles]:
+        """Ids of rendered text with each image's placeholder made what the image takes, and whose they are then."""
+        if self.eyes is None:
+            return ids, roles
+        found, sizes = self.eyes.expanded(ids, images)
+        stops = [0, *accumulate(sizes)]
+        at, grown = 0, []
+        for role, count in roles:
+            grown.append((role, stops[at + count] - stops[at]))
+            at += count
+        return found, tuple(grown)
+
+    def placed(self, messages: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Messages with their images' placeholders as they are rendered."""
+        if self.eyes is None:
+            return list(messages)
+        return [(role, text.replace(PICTURE, self._picture)) for role, text in messages]
+
+    def _picture_text(self) -> str:
+        """What the chat template writes for an image between texts; "" where it writes that elsewhere."""
+        text = self._apply(_SHAPES[self._shape]([("user", f"\ue000{PICTURE}\ue001")]))
+        return text.partition("\ue000")[2].partition("\ue001")[0]
 
     def render(self, messages: Sequence[tuple[str, str]]) -> str:
         """The reference text of (role, text) messages, with the prompt of the next assistant message.
@@ -185,8 +231,9 @@ class FolderTemplate:
         return self._apply(_SHAPES[-1](messages))
 
     def _apply(self, messages: Sequence[tuple[str, str]]) -> str:
-        return self._tokenizer.apply_chat_template(  # type: ignore[no-any-return]
-            [{"role": role, "content": text} for role, text in messages], tokenize=False, add_generation_prompt=True
+        laid = [{"role": role, "content": text if self.eyes is None else _parts(text)} for role, text in messages]
+        return self._laid_out.apply_chat_template(  # type: ignore[no-any-return]
+            laid, tokenize=False, add_generation_prompt=True
         )
 
     def _fitting_shape(self) -> int:
@@ -214,11 +261,18 @@ class FolderConversation:
     segment: int = 0
     text: str = ""
     messages: list[tuple[str, str]] = field(default_factory=list)
+    pictures: dict[str, bytes] = field(default_factory=dict)
+    images: list[bytes] = field(default_factory=list)
     _ended: int | None = None
 
     def _shown(self, messages: Sequence[Message]) -> list[tuple[str, str]]:
-        template = self.template
-        return [*self.messages, *((message.role, template.defused(spoken(message))) for message in messages)]
+        return [*self.messages, *((message.role, self.template.shown(message)) for message in messages)]
+
+    def _images(self, messages: Sequence[Message]) -> list[bytes]:
+        """The bytes of the images that messages show, in order. Raises KeyError where they are not known."""
+        if self.template.eyes is None:
+            return []
+        return [self.pictures[part.sha256] for message in messages for part in image_parts(message)]
 
     def _new(self, messages: Sequence[tuple[str, str]]) -> tuple[str, list[int] | None, Any]:
         """The reference text, the ids it adds to the segment, and whose characters the ids cover.
@@ -249,10 +303,13 @@ class FolderConversation:
         if new is None:
             before, old, text = [], 0, ""
             new, cover = self.template.encoded(reference)
+        placed = self.template.placed(shown)
+        places = self.template.scaffolds.places(placed[:old], placed[old:], text, reference[len(text) :])
+        images = [*([] if old else self.images), *self._images(messages)]
+        new, roles = self.template.seen(new, covered(places, cover, len(new)), images)
         if len(before) + len(new) > room:
             return None
-        places = self.template.scaffolds.places(shown[:old], shown[old:], text, reference[len(text) :])
-        roles = covered(places, cover, len(new))
+        self.images = images if before is not self.ids else [*self.images, *self._images(messages)]
         if before is not self.ids:
             self.ids, self.segment = [], self.segment + 1
         position = len(self.ids)
@@ -263,7 +320,10 @@ class FolderConversation:
     def cost(self, messages: Sequence[Message]) -> int:
         """How many ids the context would hold after `show(messages)`."""
         reference, new, _cover = self._new(self._shown(messages))
-        return len(self.template.encode(reference)) if new is None else len(self.ids) + len(new)
+        whole, images = new is None, self._images(messages)
+        ids = self.template.encode(reference) if new is None else new
+        ids, _roles = self.template.seen(ids, (), [*self.images, *images] if whole else images)
+        return len(ids) if whole else len(self.ids) + len(ids)
 
     def said(self, ids: Sequence[int]) -> str:
         """Append what was sampled and return its text, without the stop token."""
@@ -276,13 +336,25 @@ class FolderConversation:
 
     def restart(self, messages: Sequence[Message]) -> Added:
         """Open a new segment that holds just `messages` and the prompt of the next assistant message."""
-        self.ids, self.segment, self.text, self.messages = [], self.segment + 1, "", []
+        self.ids, self.segment, self.text, self.messages, self.images = [], self.segment + 1, "", [], []
         self._ended = None
         return self.show(messages)
 
     def fork(self) -> "FolderConversation":
         """An independent copy."""
-        return replace(self, ids=list(self.ids), messages=list(self.messages))
+        return replace(
+            self, ids=list(self.ids), messages=list(self.messages), pictures=dict(self.pictures),
+            images=list(self.images),
+        )  # fmt: skip
+
+
+def _parts(text: str) -> list[dict[str, str]]:
+    """A text as the content parts that processors lay out, with an image for each `PICTURE`."""
+    found: list[dict[str, str]] = []
+    for number, piece in enumerate(text.split(PICTURE)):
+        found += [{"type": "image"}] if number else []
+        found += [{"type": "text", "text": piece}] if piece or PICTURE not in text else []
+    return found
 
 
 def _as_is(messages: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

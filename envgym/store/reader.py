@@ -21,6 +21,7 @@ from envgym.errors import StoreCorrupt
 from envgym.messages import ImagePart
 from envgym.store.folder import Places, is_store, parts
 from envgym.store.log import Damage, read_log
+from envgym.store.pictures import looked_up
 from envgym.store.recent import Recent
 from envgym.store.records import regraded
 from envgym.store.rows import grades_of, ids_of, texts_of
@@ -192,6 +193,14 @@ class StoreReader:
         if isinstance(found, Damage):
             raise StoreCorrupt(f"{found}; {self._way_out}")
         return found
+
+    def with_images(self, episode: Episode) -> Episode:
+        """The episode with the bytes of its images in its steps; those that are not here are left out."""
+
+        def find(image: ImagePart) -> bytes | None:
+            return self.image(image) if Places(self.path).image(image.sha256).exists() else None
+
+        return looked_up(episode, find)
 
     def damaged_images(self) -> Iterator[Damage]:
         """Every image whose bytes are not those that were stored; all of them are read for it."""

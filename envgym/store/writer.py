@@ -6,7 +6,6 @@ and syncs run in a thread each, so that neither waits for the other; what they m
 """
 
 import fcntl
-import hashlib
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -22,9 +21,10 @@ from envgym.errors import StoreCorrupt
 from envgym.messages import ImagePart
 from envgym.store.about import Kind
 from envgym.store.compaction import rewrite, write_shard
-from envgym.store.durable import sync_path, write_whole
+from envgym.store.durable import sync_path
 from envgym.store.folder import Parts, Places, is_store, parts, remove
 from envgym.store.log import Damage, LogWriter, read_log
+from envgym.store.pictures import Pictures, look_up, looked_up
 from envgym.store.reader import StoreReader
 from envgym.store.records import Answered, Ended, Graded, Record, Said, Turned, regraded
 from envgym.store.rows import ids_of
@@ -56,6 +56,7 @@ class StoreWriter:
             raise ValueError(f"sync_s is {sync_s}; it must be a positive number of seconds")
         self.path = Path(path)
         self._places = Places(self.path)
+        self._pictures = Pictures(self._places)
         self._log_bytes, self._sync_s = log_bytes, sync_s
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file; a store is a folder: name another path")
@@ -113,6 +114,8 @@ class StoreWriter:
         for known in self._ids & self._state.ended.keys():  # it was compacted, and its log outlived that
             del self._state.ended[known]
         self._ids |= self._state.ended.keys()
+        for unfinished in self._state.open.values():
+            look_up(unfinished, self._pictures.find)
 
     # -- appending -------------------------------------------------------------------------------------------------
 
@@ -132,6 +135,7 @@ class StoreWriter:
     def begin(self, began: Began) -> None:
         """An episode begins; one that is unfinished begins again, and what it had no longer counts."""
         record = self._attempted(began)
+        self._pictures.keep(began.root)
         self._append(record)
         self._state.open[began.id] = Unfinished(record)
 
@@ -153,6 +157,7 @@ class StoreWriter:
         What was told by `said` is not written again: the turn is that one with its step.
         """
         known = self._next(episode, index)
+        self._pictures.keep(turn.step)
         if known.said is not None:
             self._append(Answered(episode, index, turn.step, turn.step_s, known.began.attempt))
         else:
@@ -174,6 +179,7 @@ class StoreWriter:
         """A finished episode. Of one whose turns were all told as they happened, only the end is written."""
         if self._log.bytes >= self._log_bytes and self._state.ended:
             self._rotate()  # first: where that fails, nothing was stored
+        kept = self._pictures.keep_all(episode)
         known = self._state.open.get(episode.id)
         if known is None or not _told(known, episode):
             began = self._attempted(Began.of(episode))
@@ -182,7 +188,7 @@ class StoreWriter:
         else:
             self._append(Ended.of(episode, known.began.attempt))
         self._state.open.pop(episode.id, None)
-        self._state.ended[episode.id] = episode
+        self._state.ended[episode.id] = kept
         self._ids.add(episode.id)
 
     def extend(self, episodes: Iterable[Episode]) -> None:
@@ -195,7 +201,7 @@ class StoreWriter:
                 if episode.id in self._ids or episode.id in fresh or episode.id in self._state.open:
                     raise ValueError(f"{self.path} holds an episode {episode.id!r} already; ids are given once")
                 fresh.add(episode.id)
-                yield episode
+                yield self._pictures.keep_all(episode)
 
         self._number += 1
         write_shard(self._places.shard(self._number), new())
@@ -222,7 +228,10 @@ class StoreWriter:
         return place
 
     def __getitem__(self, episode: str) -> Episode:
-        """An episode that has ended here. Raises KeyError, StoreCorrupt."""
+        """An episode that has ended here, with the bytes of its images. Raises KeyError, StoreCorrupt."""
+        return looked_up(self._ended(episode), self._pictures.find)
+
+    def _ended(self, episode: str) -> Episode:
         later = self._graded.get(episode, [])
         if (known := self._state.ended.get(episode)) is not None:
             return regraded(known, tuple(later))
@@ -243,12 +252,7 @@ class StoreWriter:
 
     def put_image(self, content: bytes, media_type: str = "image/png") -> ImagePart:
         """Store an image, once however often it comes, and how a message names it."""
-        sha256 = hashlib.sha256(content).hexdigest()
-        path = self._places.image(sha256)
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, content)
-        return ImagePart(sha256=sha256, media_type=media_type)
+        return ImagePart(sha256=self._pictures.put(content), media_type=media_type)
 
     def _append(self, *records: Record) -> None:
         if self._timer is None:

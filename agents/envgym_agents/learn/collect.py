@@ -181,7 +181,8 @@ def credited(
             if episode.failure is None and not is_greedy(episode) and learned(episode):
                 left = 0 if episode.parent is None else episode.parent.token  # what a fork shares does not train
                 share = 1.0 if config.token_share == "episode" else float(max(episode.sampled_tokens - left, 0))
-                rows += [row.weighted(share) for row in rows_of(episode, credit, history=group.path(episode))]
+                made = rows_of(episode, credit, history=group.path(episode), root=group.root(episode))
+                rows += [row.weighted(share) for row in made]
         if rows:
             found.append(rows)
     return found

@@ -14,7 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from envgym.env import Step
 from envgym.episode import Episode, Turn
+from envgym_agents.conversation import image_parts
 from envgym_agents.learn.forest import Forest, cost, grown, side_by_side
 
 __all__ = ["Batch", "Row", "batches", "padded", "placed", "rows_of", "shared"]
@@ -29,7 +31,7 @@ class Row:
     share of each token in the loss (an episode's sum to the same whatever its length and rows).
     allowed: per sampled token the ids it was restricted to, or None.
     turn: of each the number of its turn in the episode's path; empty where nobody asks. earned, costs: of the whole
-    episode, its reward and the sums of its steps' costs.
+    episode, its reward and the sums of its steps' costs. images: the bytes of those that the ids show, in order.
     """
 
     episode: str
@@ -43,6 +45,7 @@ class Row:
     turn: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     earned: float = 0.0
     costs: Mapping[str, float] = field(default_factory=dict)
+    images: tuple[bytes, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.at) and self.at[0] < 1:
@@ -60,12 +63,14 @@ def rows_of(
     credit: NDArray[np.float32],
     *,
     history: Sequence[Turn] | None = None,
+    root: Step | None = None,
     inherited: bool = False,
 ) -> list[Row]:
     """The rows of one episode, one per segment in which it sampled; its weights sum to 1.
 
     credit: one value per token that the episode's own turns sampled, in order. history: for a forked episode,
-    `Group.path(episode)`; the ancestors' tokens are context and do not train again, nor do those that a fork shares
+    `Group.path(episode)`, and root: `Group.root(episode)`, which may be left out where no step shows an image; the
+    ancestors' tokens are context and do not train again, nor do those that a fork shares
     with the turn that it left in its middle: the parent sampled them. inherited: take the latter in, for who reads
     what models say of them and trains nothing.
 
@@ -91,11 +96,14 @@ def rows_of(
     for members in segments.values():
         count = sum(len(turn.sampled_ids) - skipped for turn, skipped, _ in members)
         if count:
-            rows.append(_row(episode, members, credit[start : start + count], 1.0 / len(credit)))
+            row = _row(episode, members, credit[start : start + count], 1.0 / len(credit))
+            first = episode.root if root is None and own_from == 0 else root
+            rows.append(replace(row, images=_images(episode, turns, members, first)))
         start += count
     return rows
 
 
+_NO_STEP = Step()
 _Member = tuple[Turn, int, int]
 """A turn, how many of its first sampled tokens do not train, and its number in the path."""
 
@@ -132,6 +140,25 @@ def _row(episode: Episode, members: list[_Member], credit: NDArray[np.float32], 
     )
 
 
+def _images(
+    episode: Episode, turns: Sequence[Turn], members: list[_Member], root: Step | None
+) -> tuple[bytes, ...]:
+    """The images that a segment shows: what its turns were asked, and all before where it was laid out anew."""
+    asked = [root or _NO_STEP, *(turn.step for turn in turns[:-1])]
+    numbers = [index for _turn, _skipped, index in members]
+    seen = [*range(numbers[0]), *numbers]
+    found = []
+    for step in (asked[index] for index in seen):
+        for name in (part.sha256 for message in step.observation for part in image_parts(message)):
+            if name not in step.images:
+                raise ValueError(
+                    f"episode {episode.id} shows image {name} and has no bytes of it: read it with "
+                    "StoreReader.with_images"
+                )
+            found.append(step.images[name])
+    return tuple(found)
+
+
 def _costs(episode: Episode) -> dict[str, float]:
     found: dict[str, float] = {}
     for turn in episode.turns:
@@ -150,6 +177,7 @@ class Batch:
     logprobs, credit, weights [K] float32. The first `restricted` of the K tokens were drawn from subsets of
     `vocabulary` [U] ids: open_RU [R, U] says which, `slots` [R] where the target is in it.
     order [K] int64: the place of each token among those of the rows, one row after the other.
+    images [B]: of each row those that it shows; () where none shows any.
     """
 
     ids: Tensor
@@ -165,6 +193,7 @@ class Batch:
     open_RU: Tensor
     slots: Tensor
     order: Tensor
+    images: tuple[tuple[bytes, ...], ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -180,7 +209,8 @@ def padded(rows: Sequence[Row], device: str = "cpu") -> Batch:
     for number, piece in enumerate(inputs):
         ids[number, : len(piece)] = piece
     where = [number * length + row.at.astype(np.int64) - 1 for number, row in enumerate(rows)]
-    return _batch(rows, torch.from_numpy(ids), None, None, where, device)
+    made = _batch(rows, torch.from_numpy(ids), None, None, where, device)
+    return replace(made, images=tuple(row.images for row in rows)) if any(row.images for row in rows) else made
 
 
 def shared(rows: Sequence[Row], device: str = "cpu") -> Batch:
@@ -275,6 +305,7 @@ def _planned(
     """The numbers of the rows of each batch, and whether they become a forest."""
     alone: list[int] = []
     trees: list[tuple[list[int], int]] = []
+    share_prefixes = share_prefixes and not any(row.images for row in rows)  # places in space make no forest
     for members in _by_key(rows) if share_prefixes else ():
         for part in _alike(rows, members, max_tokens):
             forest = grown([rows[k].ids[:-1] for k in part])

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from envgym_agents.eyes import eyes_of
 from envgym_agents.learn.attention import IMPLEMENTATION, KEYWORD
 from envgym_agents.learn.head import Asked, Scored, in_chunks
 from envgym_agents.learn.pack import Batch, Row, padded, shared
@@ -26,7 +27,8 @@ __all__ = ["Scored", "Scorer"]
 class Scorer:
     """Scores batches with one model.
 
-    model: any Hugging Face causal language model. temperature: that of the sampler; log-probabilities are of
+    model: any Hugging Face causal language model, or one that sees (see `envgym_agents.eyes`): its rows' images are
+    given to it, and are computed side by side. temperature: that of the sampler; log-probabilities are of
     the distribution that was sampled from. chunk: sampled positions whose logits exist at once. checkpointed: keep
     only the layers' inputs for the way back. share: whether prefixes may be computed once.
     shares_prefixes: whether they are, because the model computes a forest of tokens exactly; blocks: whether its
@@ -51,6 +53,8 @@ class Scorer:
         self.model, self.temperature, self.chunk = model, temperature, chunk
         self._tolerance = 1e-3 if model.dtype == torch.float32 else 5e-2  # of bfloat16's 8 bits
         self._layers: list[Any] = []
+        self._eyes = eyes_of(model)
+        share = share and self._eyes is None
         self._after = self._head_after()
         self.blocks = share and not _windowed(model) and self._attends_in_blocks()
         self.shares_prefixes = self.blocks or (share and not _windowed(model) and self._computes_trees())
@@ -91,12 +95,20 @@ class Scorer:
         """Logits (divided by the temperature) of some states, over the ids of `vocabulary` or over all ids."""
         if self._after is None:
             chosen = states if vocabulary is None else states[:, vocabulary]
-            return chosen.float() / self.temperature
+            return self._sayable(chosen.float() / self.temperature, vocabulary)
         head = self.model.get_output_embeddings()
         weight, bias = head.weight, getattr(head, "bias", None)
         if vocabulary is not None:
             weight, bias = weight[vocabulary], None if bias is None else bias[vocabulary]
-        return _float(self._after(torch.nn.functional.linear(states, weight, bias))) / self.temperature
+        made = _float(self._after(torch.nn.functional.linear(states, weight, bias))) / self.temperature
+        return self._sayable(made, vocabulary)
+
+    def _sayable(self, logits: Tensor, vocabulary: Tensor | None) -> Tensor:
+        """Without mass on ids that stand for images, as the sampler has it."""
+        if self._eyes is None or vocabulary is not None:
+            return logits
+        closed = torch.tensor(self._eyes.unsayable, device=logits.device)
+        return logits.index_fill(-1, closed, -torch.inf)
 
     def choose(
         self, batch: Batch, states: Tensor, *, other: "tuple[Scorer, Tensor] | None" = None,
@@ -127,6 +139,8 @@ class Scorer:
         return Scored(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
     def _inputs(self, batch: Batch) -> dict[str, Any]:
+        if batch.images:
+            return {"input_ids": batch.ids, **self._sights(batch)}
         if batch.forest is None or batch.positions is None:
             return {"input_ids": batch.ids}
         found: dict[str, Any] = {"input_ids": batch.ids, "position_ids": batch.positions}
@@ -136,6 +150,17 @@ class Scorer:
         mask = torch.zeros(len(batch.forest.ids), len(batch.forest.ids), dtype=self.model.dtype)
         mask = mask.masked_fill_(~batch.forest.sees(), -torch.inf)
         return found | {"attention_mask": mask[None, None].to(batch.ids.device)}
+
+    def _sights(self, batch: Batch) -> dict[str, Any]:
+        """What a model that sees takes beside ids. Raises ValueError for one that reads text only."""
+        if self._eyes is None:
+            raise ValueError("a row shows images, and this model reads text only: it has no processor")
+        given: dict[str, Any] = self._eyes.inputs([image for images in batch.images for image in images])
+        rows = zip(batch.ids.tolist(), batch.images, strict=True)
+        positions = [self._eyes.positions(ids, images) for ids, images in rows]
+        if positions[0] is not None:
+            given["position_ids"] = torch.stack([one for one in positions if one is not None], dim=1)
+        return given
 
     @torch.no_grad()
     def _head_after(self) -> Callable[[Tensor], Tensor] | None:
@@ -240,10 +265,11 @@ def _windowed(model: Any) -> bool:
 def _probe(model: Any) -> list[Row]:
     """Two rows that share a prefix, of ids every vocabulary has."""
     rng = np.random.default_rng(0)
-    prefix = rng.integers(0, min(256, model.config.vocab_size), 9).astype(np.int32)
+    top = min(256, model.config.get_text_config().vocab_size)
+    prefix = rng.integers(0, top, 9).astype(np.int32)
     rows = []
     for number, tail in enumerate((7, 4)):
-        ids = np.concatenate([prefix, rng.integers(0, min(256, model.config.vocab_size), tail).astype(np.int32)])
+        ids = np.concatenate([prefix, rng.integers(0, top, tail).astype(np.int32)])
         count = tail - 1
         zeros = np.zeros(count, np.float32)
         at = np.arange(len(ids) - count, len(ids), dtype=np.int32)

@@ -18,6 +18,7 @@ from envgym.messages import Message, text_of
 from envgym.policy import Completion, Policy, Prompt, Session, VersionRun
 from envgym.tools import compact
 from envgym_agents.chat import LMAgents, tools_message
+from envgym_agents.eyes import eyes_of
 from envgym_agents.learn.adapters import adapt, adapted, merged_weights
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.model import load_model, max_length, new_model, save_model, weights_digest
@@ -43,7 +44,7 @@ class Student:
     template: OwnTemplate | FolderTemplate = field(init=False)
 
     def __post_init__(self) -> None:
-        self.template = template_for(self.tokenizer)
+        self.template = template_for(self.tokenizer, eyes_of(self.model))
         self.policy = policy_over(
             self.model,
             self.config.sampler,

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from envgym_agents.eyes import eyes_of
 from envgym_agents.policies.transformer import TransformerPolicy
 from envgym_agents.policies.vllm.link import Opener, inside, server
 from envgym_agents.policies.vllm.policy import VllmPolicy
@@ -46,9 +47,14 @@ def policy_over(
     model: Any, options: SamplerOptions, *, max_length: int | None = None, seed: int = 0,
     weights_of: Callable[[Any], Mapping[str, Tensor]] | None = None,
 ) -> ModelPolicy:  # fmt: skip
-    """The policy. weights_of: the model's weights as other programs know them, where it has adapters."""
+    """The policy. weights_of: the model's weights as other programs know them, where it has adapters.
+
+    Raises ValueError for a model that sees and a sampler that gives it no images.
+    """
     if options.kind == "transformers":
         return TransformerPolicy(model, max_length=max_length, seed=seed)
+    if eyes_of(model) is not None:
+        raise ValueError(f"sampler {options.kind!r} gives a model no images; for one that sees, use 'transformers'")
     settings = EngineSettings(
         "", 0, cache_gib=options.cache_gib, gpu_share=options.gpu_share, eager=options.eager,
         sequences=options.sequences, threads=options.threads,

@@ -26,26 +26,28 @@ class Storage:
 
     filled: positions written or promised so far. users: how many sessions refer to it. A session may append in
     place when its own length equals `filled`: nobody else reads beyond what they know. cache: the model's own
-    cache object instead, where packing is not possible; it is never shared.
+    cache object instead, where packing is not possible; it is never shared. offset: from a position's number to the
+    model's position there, after images, which take fewer of these than they have ids; None where nobody counted.
     """
 
-    __slots__ = ("cache", "capacity", "filled", "layers", "users")
+    __slots__ = ("cache", "capacity", "filled", "layers", "offset", "users")
 
     def __init__(self, capacity: int) -> None:
         self.capacity, self.filled, self.users = capacity, 0, 1
         self.layers: dict[int, tuple[Tensor, Tensor]] = {}
         self.cache: Any = None
+        self.offset: int | None = None
 
     def moved(self, capacity: int) -> "Storage":
         """A storage of another capacity that takes over the model's own cache object."""
         other = Storage(capacity)
-        other.cache, other.filled = self.cache, self.filled
+        other.cache, other.filled, other.offset = self.cache, self.filled, self.offset
         return other
 
     def twin(self) -> "Storage":
         """A storage with its own copy of the model's own cache object."""
         other = Storage(self.capacity)
-        other.cache, other.filled = copy.deepcopy(self.cache), self.filled
+        other.cache, other.filled, other.offset = copy.deepcopy(self.cache), self.filled, self.offset
         return other
 
     @torch.inference_mode()

@@ -2,13 +2,20 @@
 
 from envgym.limits import Sampling
 from envgym.policy import Prompt
+from envgym_agents.eyes import Eyes
 
 __all__ = ["checked_length", "checked_prompt"]
 
 
-def checked_prompt(prompt: Prompt, sampling: Sampling, max_length: int, vocabulary: int) -> list[int]:
-    """The prompt's ids, a list of its own. Raises ValueError when they are none, too many, or unknown."""
-    if prompt.media:
+def checked_prompt(
+    prompt: Prompt, sampling: Sampling, max_length: int, vocabulary: int, eyes: Eyes | None = None
+) -> list[int]:
+    """The prompt's ids, a list of its own.
+
+    eyes: of a model that sees. Raises ValueError when they are none, too many, or unknown, when there are images
+    for a model that reads text only, or other ones than the ids have places for.
+    """
+    if prompt.media and eyes is None:
         raise ValueError("this policy reads text only; the prompt holds images")
     context = list(prompt.ids)
     if not context:
@@ -22,6 +29,8 @@ def checked_prompt(prompt: Prompt, sampling: Sampling, max_length: int, vocabula
         raise ValueError(
             f"the prompt holds ids outside the model's vocabulary of {vocabulary}; is it another tokenizer's?"
         )
+    if eyes is not None:
+        eyes.places(context, prompt.media)
     return context
 
 

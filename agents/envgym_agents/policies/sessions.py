@@ -60,6 +60,7 @@ class TransformerSession:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.ids: list[int] = []
+        self.images: tuple[bytes, ...] = ()
         self.version = -1
         self.last_used = next(pool.clock)
         self._storage: Storage | None = None
@@ -75,6 +76,7 @@ class TransformerSession:
             self._storage.users += 1
         elif self._storage is not None and self.pool.room_for(self._storage.capacity, {self}):
             other.ids, other.version, other._storage = list(self.ids), self.version, self._storage.twin()
+            other.images = self.images
             self.pool.used += self._storage.capacity
         self.pool.add(other)
         return other
@@ -110,14 +112,15 @@ class TransformerSession:
                 self.pool.used -= storage.capacity
 
     def reserve(
-        self, context: Sequence[int], version: int, *, busy: Set["TransformerSession"], room: int | None
-    ) -> Part | None:
-        """What a pass must compute so that `context` is cached, its storage made ready.
+        self, context: Sequence[int], version: int, *, busy: Set["TransformerSession"], room: int | None,
+        images: tuple[bytes, ...] = (),
+    ) -> Part | None:  # fmt: skip
+        """What a pass must compute so that `context` is cached, its storage made ready. images: behind its ids.
 
         None when that is more than `room` new positions, or more memory than there is while the sessions in
         `busy` keep theirs.
         """
-        past = self._reusable(context, version)
+        past = self._reusable(context, version) if images[: len(self.images)] == self.images else 0
         if room is not None and len(context) - past > room:
             return None
         storage = self._storage
@@ -135,12 +138,13 @@ class TransformerSession:
         assert self._storage is not None
         self._storage.filled = len(context)
         self.ids = self.ids[:past]
-        return Part(context[past:], past, self._storage)
+        return Part(context[past:], past, self._storage, context, images)
 
     def commit(self, part: Part, version: int) -> None:
         """The pass is done: its ids are cached, computed by the weights of `version`."""
         if self._storage is part.storage:
             self.ids += part.ids
+            self.images = tuple(part.images)
             self.version = version
 
     def _reusable(self, context: Sequence[int], version: int) -> int:

@@ -19,6 +19,7 @@ from torch import Tensor
 from envgym.errors import AgentFailure
 from envgym.limits import Sampling
 from envgym.policy import Completion, Prompt, Session, VersionRun
+from envgym_agents.eyes import eyes_of
 from envgym_agents.model import max_length as model_length
 from envgym_agents.policies.draw import draw
 from envgym_agents.policies.engine import Part, engine_for
@@ -38,6 +39,7 @@ class _Request:
     rng: np.random.Generator
     future: asyncio.Future[Completion]
     own_session: bool
+    images: tuple[bytes, ...] = ()
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[VersionRun] = field(default_factory=list)
@@ -64,7 +66,9 @@ class _Update:
 
 
 class TransformerPolicy:
-    """Samples from a Hugging Face causal LM.
+    """Samples from a Hugging Face causal LM, or from one that sees (see `envgym_agents.eyes`).
+
+    `Prompt.media` are then the bytes of the images in its context, in order.
 
     model: used in place; who trains it must not do so during a pass, and says `update` (or raises `version`)
         afterwards: caches of older weights are then computed anew. version: count of weight updates.
@@ -154,11 +158,12 @@ class TransformerPolicy:
     def _request(self, prompt: Prompt, sampling: Sampling, session: Session, *, own: bool) -> _Request:
         if not isinstance(session, TransformerSession) or session.pool is not self._pool:
             raise ValueError("this session belongs to another policy; ask this one for a session()")
-        context = checked_prompt(prompt, sampling, self.max_length, self.model.config.vocab_size)
+        vocabulary = self.model.config.get_text_config().vocab_size
+        context = checked_prompt(prompt, sampling, self.max_length, vocabulary, eyes_of(self.model))
         session.take()
         rng = np.random.default_rng(sampling.seed) if sampling.seed is not None else self._rng.spawn(1)[0]
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        return _Request(context, sampling, session, rng, future, own)
+        return _Request(context, sampling, session, rng, future, own, prompt.media)
 
     def _start(self) -> None:
         if self._server is None or self._server.done():
@@ -232,7 +237,7 @@ class TransformerPolicy:
         room = self._pass_tokens
         for request in self._active:
             part = request.session.reserve(
-                request.context, self.version, busy=sessions, room=room if chosen else None
+                request.context, self.version, busy=sessions, room=room if chosen else None, images=request.images
             )
             if part is None:
                 break

@@ -77,8 +77,8 @@ def _plain(data: Any) -> Any:
 class DesktopPlay:
     """Implements `envgym.env.Playable`. Reward 1.0 when all that is wanted is so at `done` (GOAL), else 0.0.
 
-    see: what an observation shows: the tree as text, an image (`ImagePart`; its PNG is in `images` by its sha256
-    until the next observation), or both. width, height: pixels.
+    see: what an observation shows: the tree as text, an image (`ImagePart`; its PNG is in `Step.images`, and in
+    `images` until the next observation), or both. width, height: pixels.
     """
 
     tools: tuple[ToolSpec, ...] = (*SCREEN_TOOLS, _DONE)
@@ -158,11 +158,11 @@ class DesktopPlay:
             messages[-1] = messages[-1].model_copy(update={"content": seen})
         key = _key(view, files)
         if not ended:
-            return Step(tuple(messages), state_key=key)
+            return Step(tuple(messages), state_key=key, images=self.images)
         channels = self._channels(view, files)
         reward = float(all(channels.values()))
         stop = StopReason.GOAL if reward else StopReason.SUBMITTED
-        return Step(tuple(messages), reward, channels | {"reward": reward}, stop, key)
+        return Step(tuple(messages), reward, channels | {"reward": reward}, stop, key, images=self.images)
 
     def _channels(self, view: ScreenView, files: dict[str, str]) -> dict[str, float]:
         """Each part of what is wanted: 1.0 where it is so."""

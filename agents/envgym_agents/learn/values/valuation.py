@@ -20,6 +20,7 @@ from envgym.credit.schemes.counterexamples import unequal_lengths
 from envgym.credit.sources import Estimate
 from envgym.episode import Group
 from envgym.registry import find
+from envgym_agents.eyes import eyes_of
 from envgym_agents.learn.collect import of_what_was_sampled, scheme_of
 from envgym_agents.learn.config import Critic, Reinforce
 from envgym_agents.learn.score import Scorer
@@ -134,6 +135,11 @@ class Valuation:
     ) -> None:  # fmt: skip
         if config.kind == "none":
             raise ValueError("kind is 'none': there is nothing to learn")
+        if eyes_of(model) is not None:
+            raise ValueError(
+                f"reinforce.critic.kind is {config.kind!r}: critics read text only, and this model "
+                "sees; make it 'none'"
+            )
         self.config, self.seed = config, seed
         bounds: dict[str, Any] = {"max_tokens": max_tokens, "device": device}
         self.estimator, estimates = _estimator(config, model, seed, temperature, bounds)

@@ -1,0 +1,103 @@
+"""The rule-based rewards of UI-R1 and GUI-R1 for one action on one screenshot, as pure functions.
+
+UI-R1: Lu et al. 2025, "UI-R1: Enhancing Action Prediction of GUI Agents by Reinforcement Learning", section 3.2;
+its published reward code says what a coordinate earns where nothing is clicked. GUI-R1: Luo et al. 2025, "GUI-R1: A
+Generalist R1-Style Vision-Language Action Model for GUI Agents", section 3.2; its published code has the weights
+and the threshold.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from envgym_environments.gui.grounding.answers import NO_TEXT, Answer, well_formed
+
+__all__ = ["FORMAT_SHARE", "NEAR", "RULES", "TEXT_F1", "Truth", "gui_r1", "text_f1", "ui_r1"]
+
+FORMAT_SHARE = 0.2
+"""GUI-R1: the share of the form in the reward; the rest is the action's."""
+TEXT_F1 = 0.5
+"""GUI-R1: the least F1 of words that counts as the same text."""
+NEAR = 140.0
+"""GUI-R1: pixels within which a click is right where the truth is a point and no box is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The action that is right. box: left, top, right, bottom in pixels of the screenshot; point: or this."""
+
+    action: str
+    box: tuple[float, float, float, float] | None = None
+    point: tuple[float, float] | None = None
+    text: str = NO_TEXT
+
+    def inside(self, point: tuple[float, float], *, edges: bool) -> bool:
+        """Whether a point is in the box, its edges included or not; near enough where there is only a point."""
+        if self.box is not None:
+            (x, y), (left, top, right, bottom) = point, self.box
+            return left <= x <= right and top <= y <= bottom if edges else left < x < right and top < y < bottom
+        if self.point is None:
+            return False
+        return (point[0] - self.point[0]) ** 2 + (point[1] - self.point[1]) ** 2 < NEAR**2
+
+    @property
+    def answer(self) -> Answer:
+        """The answer that earns everything."""
+        if self.box is not None:
+            left, top, right, bottom = self.box
+            return Answer(self.action, (int((left + right) / 2), int((top + bottom) / 2)), self.text)
+        at = None if self.point is None else (int(self.point[0]), int(self.point[1]))
+        return Answer(self.action, at, self.text)
+
+
+def text_f1(said: str, wanted: str) -> float:
+    """F1 of the sets of words, in lower case and without brackets.
+
+    One word against one word is right where one contains the other (GUI-R1's code). 0 where either is empty.
+    """
+    ours, theirs = (set(text.replace("[", "").replace("]", "").lower().split()) for text in (said, wanted))
+    if len(ours) == len(theirs) == 1:
+        (one,), (other,) = ours, theirs
+        if one in other or other in one:
+            return 1.0
+    common = len(ours & theirs)
+    return 2.0 * common / (len(ours) + len(theirs)) if common else 0.0
+
+
+def ui_r1(said: str, truth: Truth) -> dict[str, float]:
+    """Channels type, point and format, each 0 or 1, and their sum as reward, 0 to 3.
+
+    type: the action is the right one. point: and, where that is a click, its point is in the box, edges included;
+    other actions have no point to miss. format: thoughts and an answer in their marks.
+    """
+    answer = Answer.read(said)
+    same = answer.action == truth.action
+    hit = same and (
+        truth.action != "click" or (answer.point is not None and truth.inside(answer.point, edges=True))
+    )
+    channels = {"type": float(same), "point": float(hit), "format": float(well_formed(said, strict=False))}
+    return channels | {"reward": sum(channels.values())}
+
+
+def gui_r1(said: str, truth: Truth) -> dict[str, float]:
+    """Channels type, point, text, format and accuracy, each 0 or 1, and the reward, 0 to 1.
+
+    accuracy: the action is the right one, and a click is inside the box (edges excluded; within `NEAR` of a point
+    where only that is known), what is typed, selected or scrolled has an F1 of at least `TEXT_F1`. point and text
+    say that of their own; they are there where the truth has one. reward: 0.8 accuracy + 0.2 format.
+    """
+    answer = Answer.read(said)
+    channels = {"type": float(answer.action == truth.action)}
+    right = bool(channels["type"])
+    if truth.action == "click":
+        channels["point"] = float(answer.point is not None and truth.inside(answer.point, edges=False))
+        right = right and bool(channels["point"])
+    if truth.action in ("type", "select", "scroll"):
+        channels["text"] = float(text_f1(answer.text, truth.text) >= TEXT_F1)
+        right = right and bool(channels["text"])
+    channels |= {"format": float(well_formed(said)), "accuracy": float(right)}
+    return channels | {"reward": (1 - FORMAT_SHARE) * channels["accuracy"] + FORMAT_SHARE * channels["format"]}
+
+
+RULES: Mapping[str, Callable[[str, Truth], dict[str, float]]] = MappingProxyType({"gui-r1": gui_r1, "ui-r1": ui_r1})
+"""Rewards by their papers' names."""

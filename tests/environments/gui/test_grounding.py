@@ -1,0 +1,67 @@
+"""Grounding: the papers' rules by hand, foreign folders there and back, and tasks as data."""
+
+import json
+import struct
+
+import pytest
+from envgym_environments.gui.grounding.answers import Answer, well_formed, written
+from envgym_environments.gui.grounding.desktop import desktop_grounding_tasks
+from envgym_environments.gui.grounding.env import Question, grounding_tasks
+from envgym_environments.gui.grounding.folders import entry_of, folder_tasks, write_folder
+from envgym_environments.gui.grounding.rewards import Truth, gui_r1, text_f1, ui_r1
+
+from envgym.testing import check_tasks
+
+BOX = Truth("click", (10.0, 20.0, 30.0, 40.0))
+PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8 + struct.pack(">II", 100, 80)
+
+
+def said(action, point=None, text="no input text"):
+    return written(Answer(action, point, text))
+
+
+def test_the_rules_are_those_of_the_papers():
+    assert gui_r1(said("click", (20, 30)), BOX)["reward"] == 1.0
+    assert gui_r1(said("click", (10, 30)), BOX)["reward"] == pytest.approx(0.2)  # the edge is outside
+    assert ui_r1(said("click", (10, 30)), BOX)["reward"] == 3.0  # the edge is inside
+    assert ui_r1(said("click", (9, 30)), BOX)["reward"] == 2.0
+    assert ui_r1("nothing", BOX)["reward"] == gui_r1("nothing", BOX)["reward"] == 0.0
+    assert ui_r1(said("complete"), Truth("complete"))["point"] == 1.0
+    typed = Truth("type", text="red tea cup")
+    assert gui_r1(said("type", text="red tea"), typed)["reward"] == 1.0  # F1 0.8
+    assert gui_r1(said("type", text="red wine glass jar"), typed)["accuracy"] == 0.0  # F1 2/7
+    assert text_f1("a b", "b c d") == pytest.approx(0.4)
+    assert gui_r1(said("click", (149, 50)), Truth("click", point=(10.0, 50.0)))["accuracy"] == 1.0
+    assert gui_r1(said("click", (150, 50)), Truth("click", point=(10.0, 50.0)))["accuracy"] == 0.0
+    assert not well_formed(said("scroll"))
+    assert well_formed(said("scroll", text="up"))
+
+
+def test_a_folder_comes_back_as_it_was_written(tmp_path):
+    (task,) = grounding_tasks(1)
+    truths = [BOX, Truth("type", text="tea"), Truth("complete")]
+    asked = [(task, Question(f"question {n}", PNG + bytes([n]), truth)) for n, truth in enumerate(truths)]
+    assert write_folder(tmp_path / "out", asked) == 3
+    found = [entry_of(one.metadata) for one in folder_tasks(tmp_path / "out")]
+    assert [(one.instruction, one.content(), one.truth) for one in found] == [
+        (question.text, question.image, question.truth) for _, question in asked
+    ]
+
+
+def test_foreign_shapes_are_read_and_what_is_broken_is_named(tmp_path):
+    (tmp_path / "a.png").write_bytes(PNG)
+    spot = {"img_filename": "a.png", "bbox": [10, 20, 20, 20], "instruction": "go", "data_type": "text"}
+    steps = [{"action_type": "click", "x": 5, "y": 6}, {"action_type": "input_text", "text": "tea"}]
+    walk = {"goal": "buy", "screenshots": ["a.png"] * 2, "actions": steps, "step_instructions": ["press", "type"]}
+    for raw, wanted in (([spot], [BOX]), ([walk], [Truth("click", point=(5.0, 6.0)), Truth("type", text="tea")])):
+        (tmp_path / "t.json").write_text(json.dumps(raw))
+        assert [entry_of(task.metadata).truth for task in folder_tasks(tmp_path)] == wanted
+    for change in ({"bbox": [10, 20, 200, 20]}, {"img_filename": "b.png"}, {"img_filename": "../b.png"}):
+        (tmp_path / "t.json").write_text(json.dumps([spot, {**spot, **change}]))
+        with pytest.raises(ValueError, match=r"t\.json, entry 1"):
+            folder_tasks(tmp_path)
+
+
+def test_tasks_are_data():
+    check_tasks(desktop_grounding_tasks(8))
+    check_tasks(grounding_tasks(16))
