@@ -94,9 +94,9 @@ def _stored(path: Path) -> TrainConfig:
     return TrainConfig.model_validate(values)
 
 
-# What may change between a run and its resumption: how long it goes on, who plays where and how many threads compute
-# (which can change the last bits of a sum, so the resumed weights then need not equal the uninterrupted ones'), and
-# how often snapshots are taken for the next one.
+# What may change between a run and its resumption: how long it goes on, who plays where, how many threads
+# compute (both can change the last bits of a sum, so the resumed weights then need not equal the uninterrupted
+# ones'), and how often snapshots are taken for the next one.
 DURATION = frozenset(
     [
         "threads",
