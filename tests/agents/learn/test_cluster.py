@@ -73,7 +73,7 @@ def test_a_plan_says_who_is_beside_whom_and_what_stays_here():
     cluster = Cluster(workers=3, samplers=1, gpus=1.0)
     nodes = [Node("a", "host-a", 4.0, 1.0), Node("b", "host-b", 2.0)]
     placed = place(wanted(cluster), nodes, "spread")
-    assert [(one.need.kind, one.node.id) for one in placed][0] == (SAMPLER, "a")
+    assert (placed[0].need.kind, placed[0].node.id) == (SAMPLER, "a")
     lines = placement_lines(placed, nodes, learners=2, where="a test's")
     assert "host-a: sampler 0, worker 0, worker 2; 3 of 4 free CPU, 1 of 1 GPU" in lines[1]
     assert "host-b: worker 1; 1 of 2 free CPU" in lines[2]
