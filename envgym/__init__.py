@@ -41,6 +41,7 @@ __all__ = [
     "Grader",
     "GraderFailure",
     "Group",
+    "HostLost",
     "ImagePart",
     "InfrastructureFailure",
     "Interpreter",
@@ -120,6 +121,7 @@ __all__ = [
     "Variable",
     "VersionRun",
     "Wanted",
+    "WorkersLost",
     "World",
     "branch",
     "check_call",
@@ -162,8 +164,9 @@ _MODULES = {
     ),
     "errors": (
         "AgentFailure", "Boundary", "ContextFull", "DeadlineExceeded", "EnvgymError", "EnvironmentFailure",
-        "Failure", "GraderFailure", "InfrastructureFailure", "LearnerDied", "Misconfigured", "Overloaded",
-        "PoolFull", "ReplayDiverged", "SandboxDied", "SandboxUnavailable", "SnapshotGone", "StoreCorrupt",
+        "Failure", "GraderFailure", "HostLost", "InfrastructureFailure", "LearnerDied", "Misconfigured",
+        "Overloaded", "PoolFull", "ReplayDiverged", "SandboxDied", "SandboxUnavailable", "SnapshotGone",
+        "StoreCorrupt", "WorkersLost",
     ),
     "interpreter": (
         "CellError", "CellResult", "Interpreter", "InterpreterSnapshot", "Variable",

@@ -35,7 +35,9 @@ from envgym.errors import EnvironmentFailure as EnvironmentFailure
 from envgym.errors import Failure as Failure
 from envgym.errors import GraderFailure as GraderFailure
 from envgym.errors import InfrastructureFailure as InfrastructureFailure
+from envgym.errors import HostLost as HostLost
 from envgym.errors import LearnerDied as LearnerDied
+from envgym.errors import WorkersLost as WorkersLost
 from envgym.errors import Misconfigured as Misconfigured
 from envgym.errors import Overloaded as Overloaded
 from envgym.errors import PoolFull as PoolFull

@@ -15,6 +15,8 @@ The model's fault is data and never appears here. The programmer's fault is a pl
     |   +-- SandboxUnavailable    this backend cannot run here; says what is missing and the fix
     |   +-- PoolFull              a pool had no room in time; says what is used by whom
     |   +-- LearnerDied           a process of the learner is gone, and the others cannot go on without it
+    |   +-- HostLost              a process that played or sampled elsewhere is gone, or its host
+    |   +-- WorkersLost           all of them are, and no more can be begun: nothing is played any more
     |   +-- SnapshotGone          the snapshot was released, or was never here
     |   +-- StoreCorrupt          a stored record fails its checksum
     +-- DeadlineExceeded          a call outlived its deadline (boundary: that of the call)
@@ -39,6 +41,7 @@ __all__ = [
     "EnvironmentFailure",
     "Failure",
     "GraderFailure",
+    "HostLost",
     "InfrastructureFailure",
     "LearnerDied",
     "Misconfigured",
@@ -49,6 +52,7 @@ __all__ = [
     "SandboxUnavailable",
     "SnapshotGone",
     "StoreCorrupt",
+    "WorkersLost",
     "boundary",
 ]
 
@@ -119,6 +123,14 @@ class SandboxUnavailable(InfrastructureFailure):
 
 class LearnerDied(InfrastructureFailure):
     """A process that a learner is divided over is gone or broke, and its work cannot be finished without it."""
+
+
+class HostLost(InfrastructureFailure):
+    """A process on another host that played or sampled is gone, or does not answer; what it did is to be redone."""
+
+
+class WorkersLost(InfrastructureFailure):
+    """Nobody is left to play, and nobody can be begun in their place; the message says what was lost."""
 
 
 class PoolFull(InfrastructureFailure):

@@ -84,6 +84,9 @@ class Job:
     Both factories are called when the job starts, not before. What they raise is recorded on the episode (where:
     "make"), except what says that the program is wrong (TypeError, ValueError, LookupError, AttributeError,
     NameError, ImportError, NotImplementedError): that ends the run.
+
+    elsewhere: plays it, once, in another process, in the place of the factories. Its turns are recorded when it has
+    ended, and what is recorded of an earlier beginning is not gone on with: it begins again.
     """
 
     make_env: Callable[[], Awaitable[Env]]
@@ -96,6 +99,7 @@ class Job:
     start: Snapshot | None = None
     group: str = ""
     stretch: Stretch | None = None
+    elsewhere: "Callable[[Job], Awaitable[Episode]] | None" = None
 
 
 async def run_episode(job: Job) -> Episode:
@@ -114,6 +118,11 @@ async def _attempt(
     found: what was recorded of it before. memory: is told at once when it ended well; only then is let go what it
     would have gone on from. Raises ReplayDiverged where it cannot go on from there.
     """
+    if job.elsewhere is not None:
+        episode = await job.elsewhere(job)
+        if memory is not None and episode.failure is None:
+            memory.append(episode)
+        return episode
     limits, started = job.rollout.limits, perf_counter()
     origin = Origin(job.episode_id, job.seed, start=job.start, group=job.group)
     env: Env | None = None

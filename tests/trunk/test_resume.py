@@ -17,7 +17,8 @@ import pytest
 
 from envgym.env import Env, Snapshot, Step
 from envgym.episode import Began, Episode
-from envgym.jobs import Job, stream
+from envgym.errors import Boundary, Failure
+from envgym.jobs import Job, run_episode, stream
 from envgym.limits import Limits
 from envgym.messages import Action
 from envgym.policy import Agent, Reply
@@ -318,3 +319,31 @@ def test_a_snapshot_that_a_further_try_may_begin_at_is_not_released(tmp_path: Pa
     assert found == {whole.id: whole}
     kept = [turn.snapshot for turn in whole.turns]
     assert [one for one in released if one in kept] == [whole.turns[2].snapshot], "that of the turn that failed"
+
+
+def test_law_p_what_is_played_elsewhere_is_stored_once_and_not_played_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def elsewhere(job: Job) -> Episode:
+        asked.append(job.episode_id)
+        episode = await run_episode(replace(job, elsewhere=None, rollout=replace(job.rollout, record=None)))
+        if asked.count(job.episode_id) == 1 and job.seed % 2:
+            failure = Failure(boundary=Boundary.INFRASTRUCTURE, kind="HostLost", message="", where="play", turn=0)
+            return replace(episode, turns=(), stop=None, failure=failure, grades=())
+        return episode
+
+    def there() -> Iterator[Job]:
+        return (replace(job, elsewhere=elsewhere) for job in jobs())
+
+    cut = play(tmp_path / "cut", jobs(1))  # begun here, and gone on with elsewhere
+    first = play(tmp_path / "cut", there(), retries=1)
+    assert {name: asked.count(name) for name in first} == {"e0": 0, "e1": 2, "e2": 1, "e3": 2, "e4": 1}
+    with StoreReader(tmp_path / "cut") as reader:
+        assert sorted(episode.id for episode in reader) == sorted(first)
+    assert [turn.step for turn in cut["e0"].turns] == [turn.step for turn in first["e0"].turns]
+    here = play(tmp_path / "here", jobs())
+    for name, episode in first.items():
+        assert [turn.step for turn in episode.turns] == [turn.step for turn in here[name].turns]
+    before = len(asked)
+    assert play(tmp_path / "cut", there()).keys() == first.keys()
+    assert len(asked) == before

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 from envgym.options import hint
+from envgym_agents.learn.cluster.planned import placement_of
 from envgym_agents.learn.config import TrainConfig, load
 from envgym_agents.learn.crew import crew_size, launched
 from envgym_agents.learn.plan import facts_of, plan_of
@@ -153,12 +154,13 @@ def _print_plan(config: TrainConfig, as_json: bool, *, follows: bool = False) ->
     if not follows:
         check_student(config)
     check_sources(config)
-    found = plan_of(config, facts_of(config))
+    placed, placing = placement_of(config) if config.cluster.workers else ((), [])
+    found = plan_of(config, facts_of(config), placed=placed)
     if as_json:
-        json.dump(asdict(found), sys.stdout, indent=1)
+        json.dump({**asdict(found), "placed": [asdict(one) for one in placed]}, sys.stdout, indent=1)
         print()
     else:
-        print("\n".join(found.lines()))
+        print("\n".join([*found.lines(), *placing]))
     found.check()
 
 

@@ -12,14 +12,15 @@ from pydantic import Field, ValidationError, model_validator
 
 from envgym.limits import Limits
 from envgym.options import hint
+from envgym_agents.learn.config_cluster import Cluster
 from envgym_agents.learn.config_loop import Curriculum, LoopSettings, Past, Watch
 from envgym_agents.learn.config_loss import LearnerMemory, Loss
 from envgym_agents.learn.config_reinforce import Critic, Frozen, Members, Reinforce
 from envgym_agents.learn.config_sampler import Sampler
 
 __all__ = [
-    "Critic", "Curriculum", "Evaluate", "LearnerMemory", "LoopSettings", "Loss", "Members", "ModelConfig", "Past",
-    "Reinforce", "Sampler", "TrainConfig", "WarmStart", "Watch", "load", "override",
+    "Cluster", "Critic", "Curriculum", "Evaluate", "LearnerMemory", "LoopSettings", "Loss", "Members",
+    "ModelConfig", "Past", "Reinforce", "Sampler", "TrainConfig", "WarmStart", "Watch", "load", "override",
 ]  # fmt: skip
 
 
@@ -180,8 +181,23 @@ class TrainConfig(Frozen):
     """computed positions per forward pass: memory, not mathematics"""
     learner: LearnerMemory = LearnerMemory()
     sampler: Sampler = Sampler()
+    cluster: Cluster = Cluster()
     max_failures: float = Field(default=0.5, ge=0, le=1)
     """a run stops when the world failed a larger share of the episodes of a step or an evaluation"""
+
+    @model_validator(mode="after")
+    def _played_elsewhere(self) -> Self:
+        if self.cluster.workers and self.snapshot_every:
+            raise ValueError(
+                f"snapshot_every {self.snapshot_every}: snapshots are of one host, and cluster.workers is "
+                f"{self.cluster.workers}; episodes that are lost there begin again"
+            )
+        if self.cluster.workers and self.reinforce.critic.fresh:
+            raise ValueError(
+                f"reinforce.critic.fresh {self.reinforce.critic.fresh} samples in this process, and "
+                f"cluster.workers is {self.cluster.workers}: leave one of them out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _gap_to_something(self) -> Self:

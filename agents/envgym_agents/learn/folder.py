@@ -22,7 +22,7 @@ from envgym.store import StoreReader
 from envgym_agents.learn.checkpoint import write_json
 from envgym_agents.learn.config import TrainConfig
 
-__all__ = ["DURATION", "TRAJECTORIES", "RunFolder", "differing"]
+__all__ = ["DURATION", "TRAJECTORIES", "RunFolder", "check_begun", "differing"]
 
 TRAJECTORIES = "trajectories"
 """The store of all episodes, in a run's folder."""
@@ -37,11 +37,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path, config: TrainConfig, *, resume: bool = False) -> None:
         self.path = Path(path)
-        stored = self.path / "config.json"
-        if stored.exists() and not resume:
-            raise ValueError(f"{self.path} already holds a run; resume it (--resume) or choose another folder")
-        if resume and not stored.exists():
-            raise ValueError(f"{self.path} holds no run to resume: there is no {stored.name}")
+        stored = check_begun(self.path, resume=resume)
         self._stages: dict[str, Any] = {}
         if (self.path / "stages.json").exists():
             self._stages = json.loads((self.path / "stages.json").read_text())
@@ -78,6 +74,16 @@ class RunFolder:
             return [reader[one] for one in sorted(reader.ids) if own.fullmatch(one)]
 
 
+def check_begun(path: str | Path, *, resume: bool) -> Path:
+    """The file of a run's configuration. Raises ValueError when it is there and should not be, or the other way."""
+    stored = Path(path) / "config.json"
+    if stored.exists() and not resume:
+        raise ValueError(f"{path} already holds a run; resume it (--resume) or choose another folder")
+    if resume and not stored.exists():
+        raise ValueError(f"{path} holds no run to resume: there is no {stored.name}")
+    return stored
+
+
 def _stored(path: Path) -> TrainConfig:
     """The configuration of a run folder; of one from before there was a choice, playing and learning took turns."""
     values = json.loads(path.read_text())
@@ -88,13 +94,14 @@ def _stored(path: Path) -> TrainConfig:
     return TrainConfig.model_validate(values)
 
 
-# What may change between a run and its resumption: how long it goes on, how many threads compute (which can
-# change the last bits of a sum, so the resumed weights then need not equal the uninterrupted ones'), and how often
-# snapshots are taken for the next one.
+# What may change between a run and its resumption: how long it goes on, who plays where, how many threads
+# compute (both can change the last bits of a sum, so the resumed weights then need not equal the uninterrupted
+# ones'), and how often snapshots are taken for the next one.
 DURATION = frozenset(
     [
         "threads",
         "learner.processes",
+        "cluster",
         "snapshot_every",
         "reinforce.steps",
         "reinforce.minutes",

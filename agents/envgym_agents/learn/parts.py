@@ -25,7 +25,10 @@ __all__ = ["OnStep", "Parts", "Progress", "Updated", "ended"]
 class Updated(Protocol):
     """What a loop needs of a policy: to be told of new weights, and which version they are."""
 
-    version: int
+    @property
+    def version(self) -> int:
+        """Of the weights that it samples from."""
+        ...
 
     async def update(self, weights: Mapping[str, Tensor] | None = None, *, version: int | None = None) -> int:
         """Sample from these weights as soon as may be; without any, from the model as it is now.

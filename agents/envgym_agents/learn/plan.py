@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from envgym_agents.learn.cluster.placement import SAMPLER, Node, Placed
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.overlap import staleness_of
 from envgym_agents.model import new_model, parameters
@@ -192,25 +193,43 @@ def _frozen(facts: Facts, config: TrainConfig) -> int:
         return parameters(AutoModelForCausalLM.from_config(shape))
 
 
-def _sampler(facts: Facts, config: TrainConfig) -> Memory:
-    """Weights, and keys and values of every context that is played at once (2 a layer, position and key unit)."""
-    cache = 2 * facts.layers * facts.kv_width * _FLOAT * config.model.context * config.concurrency
+def _sampler(facts: Facts, config: TrainConfig, *, among: int = 1) -> Memory:
+    """Weights, and keys and values of every context that is played at once (2 a layer, position and key unit).
+
+    among: how many samplers share them.
+    """
+    played = -(-config.concurrency // among)
+    cache = 2 * facts.layers * facts.kv_width * _FLOAT * config.model.context * played
     return Memory(weights=_FLOAT * facts.parameters, kv_cache=cache)
 
 
-def plan_of(config: TrainConfig, facts: Facts, *, there: int | None = None, rate: float | None = None) -> Plan:
+def plan_of(
+    config: TrainConfig, facts: Facts, *, there: int | None = None, rate: float | None = None,
+    placed: Sequence[Placed] = (),
+) -> Plan:  # fmt: skip
     """The plan of a configuration. there: bytes of a device's memory; None: what is free here.
+
+    placed: what is played and sampled on a cluster, and not here.
 
     rate: floating-point operations a second; None: as measured. An update takes 6 of them a weight and token
     (Kaplan et al. 2020, arXiv 2001.08361, section 2.1).
     """
-    processes, apart = config.learner.processes, staleness_of(config.reinforce) > 0
-    learner, sampler = (
-        memory_of(facts, config, processes=processes, frozen=_frozen(facts, config)),
-        _sampler(facts, config),
-    )
-    critics, has_critics = critics_of(facts, config), config.reinforce.critic.kind != "none"
-    beside = ", the critics, whole," if has_critics else ""
+    apart = staleness_of(config.reinforce) > 0
+    devices = _devices(config, facts, there, placed) if placed else _devices_here(config, facts, there, apart=apart)
+    playing = config.reinforce.loop.past.kind != "alone"
+    groups = int(config.reinforce.tasks * config.reinforce.oversample) if playing else config.reinforce.tasks
+    episodes = config.reinforce.steps * groups * config.reinforce.group
+    tokens = episodes * config.model.context
+    flops = 6.0 * facts.parameters * tokens * config.reinforce.epochs
+    return Plan(_stages(config, apart), devices, episodes, tokens, flops, rate or _rate(config.device))
+
+
+def _devices_here(config: TrainConfig, facts: Facts, there: int | None, *, apart: bool) -> tuple[Device, ...]:
+    """Where all is in this process, or on this host. apart: the sampler has weights of its own."""
+    processes = config.learner.processes
+    learner = memory_of(facts, config, processes=processes, frozen=_frozen(facts, config))
+    sampler, critics = _sampler(facts, config), critics_of(facts, config)
+    beside = _critics_named(config)
     copy = Memory(weights=_FLOAT * facts.parameters if apart else 0)
     kind = torch.device(config.device).type
     if kind == "cpu":
@@ -218,20 +237,49 @@ def plan_of(config: TrainConfig, facts: Facts, *, there: int | None = None, rate
         shared = Memory() if processes > 1 or apart else Memory(weights=-sampler.weights)
         held = [sampler, critics, *[learner] * processes, shared, *([copy] if processes > 1 else [])]
         who = f"the worlds, the sampler{beside} and {processes} learner process(es)"
-        devices = [Device("this host's memory", who, _sum(held), free)]
-    else:
-        free = torch.cuda.mem_get_info()[0] if there is None else there
-        first = _sum([sampler, learner, critics, copy if processes > 1 else Memory()])
-        devices = [Device(f"{kind}:0", f"the sampler{beside} and learner process 0", first, free)]
-        devices += [
-            Device(f"{kind}:{rank}", f"learner process {rank}", learner, free) for rank in range(1, processes)
-        ]
-    playing = config.reinforce.loop.past.kind != "alone"
-    groups = int(config.reinforce.tasks * config.reinforce.oversample) if playing else config.reinforce.tasks
-    episodes = config.reinforce.steps * groups * config.reinforce.group
-    tokens = episodes * config.model.context
-    flops = 6.0 * facts.parameters * tokens * config.reinforce.epochs
-    return Plan(_stages(config, apart), tuple(devices), episodes, tokens, flops, rate or _rate(config.device))
+        return (Device("this host's memory", who, _sum(held), free),)
+    free = torch.cuda.mem_get_info()[0] if there is None else there
+    first = _sum([sampler, learner, critics, copy if processes > 1 else Memory()])
+    rest = (Device(f"{kind}:{rank}", f"learner process {rank}", learner, free) for rank in range(1, processes))
+    return (Device(f"{kind}:0", f"the sampler{beside} and learner process 0", first, free), *rest)
+
+
+def _devices(config: TrainConfig, facts: Facts, there: int | None, placed: Sequence[Placed]) -> tuple[Device, ...]:
+    """Where playing and sampling is on a cluster: this host with the learner, and every node that samples on CPUs.
+
+    Of a cluster that is started here, the one node is this host. GPUs of other hosts are not known.
+    """
+    processes, kind = config.learner.processes, torch.device(config.device).type
+    learner = memory_of(facts, config, processes=processes, frozen=_frozen(facts, config))
+    whole = Memory(weights=_FLOAT * facts.parameters)  # what is sent, as Ray's store has it
+    among = config.cluster.samplers or config.cluster.workers
+    sampler = _sampler(facts, config, among=among)
+    free = (_free_here() if kind == "cpu" else torch.cuda.mem_get_info()[0]) if there is None else there
+    own = (
+        [critics_of(facts, config)]
+        + [learner] * (processes if kind == "cpu" else 1)
+        + [whole] * (2 if processes > 1 else 1)
+    )
+    who = f"{processes} learner process(es){_critics_named(config)}, weights to be sent"
+    devices = []
+    for node in {one.node.id: one.node for one in placed}.values():
+        names = [one.need.name for one in placed if one.node.id == node.id]
+        held = _sum([whole, *[sampler] * _samplers(placed, node)])
+        if not node.id and kind == "cpu" and not config.cluster.gpus:
+            own, who = [*own, held], f"{who}; {', '.join(names)}"
+        elif not config.cluster.gpus:
+            devices.append(Device(f"node {node.address}", ", ".join(names), held, node.memory))
+    return (Device("this host's memory" if kind == "cpu" else f"{kind}:0", who, _sum(own), free), *devices)
+
+
+def _samplers(placed: Sequence[Placed], node: Node) -> int:
+    """How many sample on a node: samplers of their own, or else every worker."""
+    apart = any(one.need.kind == SAMPLER for one in placed)
+    return sum(one.node.id == node.id and (one.need.kind == SAMPLER or not apart) for one in placed)
+
+
+def _critics_named(config: TrainConfig) -> str:
+    return ", the critics, whole," if config.reinforce.critic.kind != "none" else ""
 
 
 def _stages(config: TrainConfig, apart: bool) -> tuple[str, ...]:
@@ -247,7 +295,7 @@ def _stages(config: TrainConfig, apart: bool) -> tuple[str, ...]:
     found.append(f"evaluation on split {config.evaluate.split!r} of {players}")
     found.append(
         f"RL: {reinforce.steps} steps of {_groups(config)}, credit {reinforce.credit!r}, loss "
-        f"{reinforce.loss.kind!r}{_beside(config)}; sampler in this process, learner {by}; {how}"
+        f"{reinforce.loss.kind!r}{_beside(config)}; {_where(config)}, learner {by}; {how}"
     )
     return (*found, "evaluation again, and the report")
 
@@ -275,6 +323,14 @@ def _beside(config: TrainConfig) -> str:
         kinds = [one.kind for one in (reinforce.critic, reinforce.critic.second) if one is not None]
         found += f", critic {' and '.join(map(repr, kinds))} (whole, in this process)"
     return found
+
+
+def _where(config: TrainConfig) -> str:
+    cluster = config.cluster
+    if not cluster.workers:
+        return "sampler in this process"
+    beside = f"{cluster.samplers} sampler(s) of their own" if cluster.samplers else "each with its sampler"
+    return f"played by {cluster.workers} worker(s) that Ray places, {beside}"
 
 
 def _rate(device: str) -> float:

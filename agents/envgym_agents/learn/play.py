@@ -6,7 +6,7 @@ follows depends on which one happened to finish first.
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
@@ -101,7 +101,8 @@ class Arena:
     memory: where episodes are recorded as they happen, and found when a run is resumed; None: nowhere.
     retries: how often an episode whose world failed is played again afresh. max_failures: the share of episodes
     that may fail for good in one `play`; more is no accident of single worlds, and nothing can be learned from the
-    rest.
+    rest. elsewhere: who plays in the place of this process; gives of a task and an agent's factory what a job of
+    them is played by (`Job.elsewhere`).
     """
 
     env: str
@@ -112,6 +113,7 @@ class Arena:
     retries: int = 1
     max_failures: float = 1.0
     memory: Memory | None = None
+    elsewhere: Callable[[Task, AgentFactory], Callable[[Job], Awaitable[Episode]]] | None = None
 
     def by(self, who: str, *, weights: str = "") -> "Arena":
         """The same arena for episodes that `who` plays, with weights of this digest: their provenance says so."""
@@ -143,6 +145,7 @@ class Arena:
             episode_id=episode_id,
             rollout=self.rollout,
             group=group,
+            elsewhere=None if self.elsewhere is None else self.elsewhere(task, make_agent),
         )
 
     async def play(

@@ -27,12 +27,13 @@ from envgym.run_backend import run_backend, swept
 from envgym.sandbox import SandboxBackend
 from envgym.store import StoreWriter
 from envgym.task import Task
+from envgym_agents.learn.cluster.places import Places
 from envgym_agents.learn.collect import Collected
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.crew import Crew, crew_size
 from envgym_agents.learn.curriculum import order_of
 from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
-from envgym_agents.learn.folder import TRAJECTORIES, RunFolder
+from envgym_agents.learn.folder import TRAJECTORIES, RunFolder, check_begun
 from envgym_agents.learn.identity import claim, compared
 from envgym_agents.learn.learns import Learns
 from envgym_agents.learn.overlap import Overlapped, staleness_of
@@ -69,6 +70,7 @@ class Run:
     console: Console | None
     example: Env
     crew: Crew | None = None
+    places: Places | None = None
 
     def bar(self, label: str, total: int, *, budget_minutes: float | None = None) -> Bar:
         """A progress bar of this run."""
@@ -214,9 +216,9 @@ class Run:
 
     async def reinforce(self, student: Student) -> Progress:
         """The policy-gradient loop, with metrics, trajectories and quick evaluations as it goes."""
-        config = self.config.reinforce
+        config, here = self.config.reinforce, self.places is None
         # who plays while it learns samples from weights of its own
-        model = deepcopy(student.model) if staleness_of(config) else student.model
+        model = deepcopy(student.model) if here and staleness_of(config) else student.model
         learner = self.learner(
             student,
             model,
@@ -247,7 +249,7 @@ class Run:
 
             parts = Parts(
                 learner=learner,
-                policy=student.policy,
+                policy=self.places or student.policy,
                 make_agent=student.agents(temperature=self.config.model.temperature),
                 arena=self.arena.by("student"),
                 order=order_of(config.loop.curriculum, self.named.train_tasks, self.config.seed),
@@ -289,16 +291,24 @@ class Run:
                 await self.warm_start(fresh, expert)
         return load_student(self.config, self.begun_from)
 
+    @asynccontextmanager
+    async def acting(self, student: Student) -> AsyncIterator[Student]:
+        """The student, open, where it plays: in this process, or on every place of the cluster."""
+        async with student:
+            if self.places is not None:
+                await self.places.begin(student)
+            yield student
+
     async def all(self) -> dict[str, Any]:
         """Every stage in order; returns the report."""
         names = self.config.evaluate.baselines
-        async with await self.student() as student:
+        async with self.acting(await self.student()) as student:
             check_teacher(self.config, student.tokenizer, student.model.config.get_text_config().vocab_size)
             evaluations = [await self.evaluate(name, self.named.agents[name]) for name in names]
             evaluations += await self.evaluate_student(BEFORE, student)
             if self.folder.done("reinforce") is None:
                 self.folder.finish("reinforce", asdict(await self.reinforce(student)))
-        async with load_student(self.config, self.folder.path / "trained") as student:
+        async with self.acting(load_student(self.config, self.folder.path / "trained")) as student:
             evaluations += await self.evaluate_student(AFTER, student)
         return write_report(self.folder, self.config, evaluations, self.console)
 
@@ -328,10 +338,15 @@ async def opened(
         example = arena.make(named.train_tasks[0])
         stack.push_async_callback(example.close)
         await try_agents(named.agents, example)
+        places = None
+        if config.cluster.workers:
+            check_begun(out, resume=resume)  # a cluster takes its time
+            places = await stack.enter_async_context(Places(config))
+            arena = replace(arena, elsewhere=places.elsewhere)
         folder = RunFolder(out, config, resume=resume)
         memory = stack.enter_context(StoreWriter(folder.trajectories))
         await stack.enter_async_context(swept(backend, folder.trajectories, memory))
-        yield Run(config, folder, named, replace(arena, memory=memory), console, example)
+        yield Run(config, folder, named, replace(arena, memory=memory), console, example, places=places)
 
 
 def _arena(config: TrainConfig, backend: SandboxBackend | None) -> Arena:
@@ -394,6 +409,6 @@ async def evaluate_folders(
         for name in agents:
             found.append(await run.evaluate(name, run.named.agents[name]))
         for label, path in labels.items():
-            async with load_student(config, path) as student:
+            async with run.acting(load_student(config, path)) as student:
                 found += await run.evaluate_student(label, student)
         return write_comparison(run.folder, config, found, console)

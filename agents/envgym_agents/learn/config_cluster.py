@@ -1,0 +1,50 @@
+"""The settings of where episodes are played and sampled, where that is not this process.
+
+A part of `envgym_agents.learn.config`, which reads and checks it.
+"""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from envgym_agents.learn.config_loss import Frozen, refuse_unused
+
+__all__ = ["Cluster"]
+
+
+class Cluster(Frozen):
+    """Rollout workers and samplers that Ray places on hosts. The learner stays with `envgym train`."""
+
+    workers: int = Field(default=0, ge=0, le=4096)
+    """that play, each with environments and sandboxes of its own; 0: this process plays, without Ray"""
+    samplers: int = Field(default=0, ge=0, le=4096)
+    """of their own, shared by all workers; 0: each worker has one in its process"""
+    address: str = ""
+    """of a cluster that is there, "auto" or host:port; none: one is started on this host, and ends with the run"""
+    cpus: float = Field(default=1.0, gt=0)
+    """of a worker"""
+    sampler_cpus: float = Field(default=1.0, gt=0)
+    """of a sampler of its own"""
+    gpus: float = Field(default=0.0, ge=0)
+    """of whoever samples; 0: it samples on CPUs"""
+    spread: Literal["spread", "pack"] = "spread"
+    """over all hosts evenly, or on as few as will do"""
+    restarts: int = Field(default=8, ge=0)
+    """most workers and samplers that are begun in the place of lost ones"""
+    start_s: float = Field(default=300.0, gt=0)
+    """seconds in which each must be there, and take new weights"""
+    host_cpus: int | None = Field(default=None, ge=1)
+    """of a cluster that is started here, the processors that it counts; none: as many as there are"""
+    store_mib: int = Field(default=256, ge=80)
+    """of a cluster that is started here, shared memory; the weights must have room in it twice"""
+
+    @model_validator(mode="after")
+    def _only_what_is_used(self) -> Self:
+        if not self.workers:
+            names = tuple(name for name in type(self).model_fields if name != "workers")
+            refuse_unused(self, names, "cluster.workers is 0")
+        if not self.samplers:
+            refuse_unused(self, ("sampler_cpus",), "cluster.samplers is 0")
+        if self.address:
+            refuse_unused(self, ("host_cpus", "store_mib"), "a cluster is joined (address)")
+        return self

@@ -1,0 +1,384 @@
+"""A run over many hosts: what is placed where, what happens to what is lost, and what is left."""
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("ray", reason="pip install 'envgym[cluster]'")
+
+from envgym_agents.learn.cluster.members import Member, Members  # noqa: E402
+from envgym_agents.learn.cluster.placement import (  # noqa: E402
+    SAMPLER,
+    WORKER,
+    Need,
+    Node,
+    place,
+    placement_lines,
+    wanted,
+)
+from envgym_agents.learn.config import load  # noqa: E402
+from envgym_agents.learn.config_cluster import Cluster  # noqa: E402
+from envgym_agents.learn.run import train  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+
+from envgym.cli import run  # noqa: E402
+from envgym.errors import WorkersLost  # noqa: E402
+from envgym.store import StoreReader  # noqa: E402
+
+# -- placement -------------------------------------------------------------------------------------------------
+
+nodes_of = st.lists(st.integers(0, 6), min_size=1, max_size=5).map(
+    lambda cpus: [Node(f"n{k}", f"host-{k}", float(count)) for k, count in enumerate(cpus)]
+)
+
+
+@settings(deadline=None)
+@given(nodes_of, st.integers(1, 12), st.integers(1, 3), st.sampled_from(["spread", "pack"]))
+def test_what_is_placed_has_room_and_only_what_has_none_is_refused(nodes, workers, cpus, how):
+    needs = [Need(WORKER, number, float(cpus)) for number in range(workers)]
+    room = sum(int(node.cpus) // cpus for node in nodes)
+    if room < workers:
+        with pytest.raises(ValueError, match=f"room for {room} of {workers} worker"):
+            place(needs, nodes, how)
+        return
+    placed = place(needs, nodes, how)
+    assert [one.need for one in placed] == needs
+    count = Counter(one.node.id for one in placed)
+    assert all(count[node.id] * cpus <= node.cpus for node in nodes)
+    if how == "spread":  # nobody has two more than a node that has room for one more
+        free = [count[node.id] for node in nodes if node.cpus - count[node.id] * cpus >= cpus]
+        assert not free or max(count.values()) - min(free) <= 1
+    else:
+        used = [k for k, node in enumerate(nodes) if count[node.id]]
+        assert all(int(nodes[k].cpus) // cpus == count[nodes[k].id] for k in range(used[-1]))
+
+
+def test_a_plan_says_who_is_beside_whom_and_what_stays_here():
+    cluster = Cluster(workers=3, samplers=1, gpus=1.0)
+    nodes = [Node("a", "host-a", 4.0, 1.0), Node("b", "host-b", 2.0)]
+    placed = place(wanted(cluster), nodes, "spread")
+    assert (placed[0].need.kind, placed[0].node.id) == (SAMPLER, "a")
+    lines = placement_lines(placed, nodes, learners=2, where="a test's")
+    assert "host-a: sampler 0, worker 0, worker 2; 3 of 4 free CPU, 1 of 1 GPU" in lines[1]
+    assert "host-b: worker 1; 1 of 2 free CPU" in lines[2]
+    assert "outside Ray: the learner's 2 processes" in lines[3]
+    alone = place(wanted(Cluster(workers=1)), nodes, "pack")
+    assert "worker 0 with its sampler" in placement_lines(alone, nodes, learners=1, where="")[1]
+
+
+def test_the_command_plans_a_cluster_without_starting_one_and_refuses_what_it_cannot_hold(capsys):
+    common = ["train", "--plan", "--out", "none", "--set", "cluster.host_cpus=2"]
+    assert run([*common, "--set", "cluster.workers=2"]) == 0
+    said = capsys.readouterr().out
+    assert "worker 0 with its sampler, worker 1 with its sampler; 2 of 2 free CPU" in said
+    assert "played by 2 worker(s) that Ray places" in said
+    assert run([*common, "--set", "cluster.workers=3"]) != 0
+    refusal = capsys.readouterr().err.strip()
+    assert "room for 2 of 3 worker(s)" in refusal
+    assert len(refusal.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"cluster": {"samplers": 1}}, "samplers 1 has no use where cluster.workers is 0"),
+        ({"cluster": {"workers": 1, "sampler_cpus": 2}}, "no use where cluster.samplers is 0"),
+        ({"cluster": {"workers": 1, "address": "auto", "host_cpus": 2}}, "a cluster is joined"),
+        ({"cluster": {"workers": 1}, "snapshot_every": 2}, "snapshots are of one host"),
+    ],
+)
+def test_a_setting_that_could_not_be_honoured_is_refused(values, told):
+    with pytest.raises(ValueError, match=told):
+        load(base=values)
+
+
+def test_nobody_waits_for_workers_that_cannot_come():
+    asyncio.run(_nobody_waits())
+
+
+async def _nobody_waits() -> None:
+    members = Members(WORKER, each=1)
+    one = Member(Need(WORKER, 0, 1.0), Node("a", "host-a", 1.0), actor=None)
+    members.add(one)
+    assert await members.take() is one
+    members.awaited(+1)
+    waiting = asyncio.create_task(members.take())
+    await asyncio.sleep(0)
+    members.drop(one, "killed")
+    await asyncio.sleep(0)
+    assert not waiting.done()  # somebody is coming
+    members.awaited(-1)
+    with pytest.raises(WorkersLost, match="worker 0 on host-a: killed"):
+        await waiting
+
+
+# -- runs ------------------------------------------------------------------------------------------------------
+
+BASE = {
+    "env": "guess", "tasks": 20, "turns": 6, "expert": "random", "threads": 1, "concurrency": 1,
+    "model": {"size": "tiny", "vocabulary": 600, "context": 256, "answer": 64},
+    "warm_start": dict(
+        imitate="all", min_updates=5, max_updates=10, evaluate_every=5, rows=8, validation=0.2, warmup=2
+    ),
+    "reinforce": dict(
+        steps=6, tasks=2, group=4, oversample=1.0, teaches="all", checkpoint_every=2, loop={"staleness": 0}
+    ),
+    "evaluate": {"baselines": [], "tasks": 2, "greedy": False, "bootstrap": 200, "cluster": "id"},
+}  # fmt: skip
+
+HOSTS = """
+import sys, time
+from pathlib import Path
+from ray.cluster_utils import Cluster
+
+folder = Path(sys.argv[1])
+cluster = Cluster(True, head_node_args={"num_cpus": 0, "object_store_memory": 100 << 20})
+nodes = [cluster.add_node(num_cpus=2, object_store_memory=100 << 20) for _ in range(3)]
+raylets = [node.all_processes["raylet"][0].process.pid for node in nodes]
+(folder / "new").write_text(" ".join([cluster.address, *map(str, raylets)]))
+(folder / "new").rename(folder / "here")
+while True:
+    for number, node in enumerate(nodes):
+        if (folder / f"lose-{number}").exists():
+            (folder / f"lose-{number}").unlink()
+            cluster.remove_node(node, allow_graceful=False)
+            (folder / f"lost-{number}").touch()
+    time.sleep(0.05)
+"""
+"""Three nodes beside a head that plays nothing; a node whose file appears is killed, all its processes at once."""
+
+
+class Hosts:
+    """A cluster of three nodes on this host."""
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self.folder, self.env = folder, env
+        wait_for(lambda: (folder / "here").exists(), 120)
+        self.address, *raylets = (folder / "here").read_text().split()
+        self.raylets = [int(pid) for pid in raylets]
+
+    def workers(self) -> list[int]:
+        """The processes of rollout workers, on nodes that live."""
+        found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [pid for pid in found if name_of(pid).startswith("ray::RolloutW") and parent(pid) in self.raylets]
+
+    def lose(self, number: int) -> None:
+        """Kill a node."""
+        (self.folder / f"lose-{number}").touch()
+        wait_for(lambda: (self.folder / f"lost-{number}").exists(), 60)
+
+
+def wait_for(true, within_s: float) -> None:
+    until = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < until, "it did not come to pass within the time"
+        time.sleep(0.02)
+
+
+def name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+@pytest.fixture(scope="module")
+def place_of_runs():
+    """A folder whose name is short: the paths of Ray's sockets begin with it."""
+    folder = Path(tempfile.mkdtemp(prefix="et-", dir="/tmp"))
+    yield folder
+    assert not [entry for entry in folder.iterdir() if entry.name.startswith("eg-ray-")]
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def hosts(place_of_runs):
+    ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
+    env = {**os.environ, **ray, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "OMP_NUM_THREADS": "1"}
+    folder = place_of_runs / "r"
+    (folder / "ray").mkdir(parents=True)
+    line, ours = os.pipe()
+    command = [sys.executable, "-m", "envgym_agents.learn.cluster.keeper", str(line), str(folder)]
+    keeper = subprocess.Popen(
+        [*command, sys.executable, "-c", HOSTS, str(folder)],
+        pass_fds=[line],
+        env={**env, "RAY_TMPDIR": str(folder)},
+    )
+    os.close(line)
+    try:
+        yield Hosts(folder, env)
+    finally:
+        os.close(ours)
+        keeper.wait(60)
+    assert not folder.exists()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The folder of the same run without Ray, one episode after the other."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    train(load(base=BASE), folder)
+    return folder
+
+
+@contextmanager
+def running(out: Path, env: dict[str, str], values: dict, *changes: str):
+    """`envgym train` in a process of its own; killed if it is still there at the end."""
+    out.parent.mkdir(exist_ok=True)
+    config = out.parent / f"{out.name}.json.toml"
+    config.write_text("\n".join(toml(values)))
+    options = [word for change in changes for word in ("--set", change)]
+    command = [sys.executable, "-m", "envgym", "train", "--config", str(config), "--out", str(out), *options]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def toml(values: dict, name: str = "") -> list[str]:
+    plain = [f"{key} = {json.dumps(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    lines = ([f"[{name}]"] if name else []) + plain
+    for key, value in values.items():
+        if isinstance(value, dict):
+            lines += toml(value, f"{name}.{key}" if name else key)
+    return lines
+
+
+def steps_of(out: Path) -> list[dict]:
+    path = out / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def episodes_of(out: Path) -> dict:
+    found = list(StoreReader(out / "trajectories"))
+    by_id = {episode.id: episode for episode in found}
+    assert len(by_id) == len(found)
+    return by_id
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_on_ray_that_loses_a_worker_plays_what_the_run_without_ray_plays(hosts, alone, place_of_runs):
+    out = place_of_runs / "same"
+    changes = (f"cluster.address={hosts.address}", "cluster.workers=2", "cluster.samplers=1", "concurrency=2")
+    with running(out, hosts.env, BASE, *changes) as process:
+        wait_for(lambda: len(steps_of(out)) >= 2 or process.poll() is not None, 400)
+        killed = hosts.workers()[0]
+        os.kill(killed, signal.SIGKILL)
+        _, said = process.communicate(timeout=400)
+    assert process.returncode == 0, said
+    assert " is lost: " in said
+    one, other = episodes_of(alone), episodes_of(out)
+    assert one.keys() == other.keys()  # every prompt once, with nothing twice and nothing lost
+    for name, episode in one.items():
+        assert len(episode.turns) == len(other[name].turns)
+        for turn, same in zip(episode.turns, other[name].turns, strict=True):
+            assert np.array_equal(turn.sampled_ids, same.sampled_ids)
+            assert np.allclose(turn.logprobs, same.logprobs, atol=1e-5)
+    before, after = (load_file(folder / "trained" / "model.safetensors") for folder in (alone, out))
+    assert all(torch.allclose(before[key], after[key], atol=1e-5) for key in before)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_that_loses_a_node_goes_on_and_counts_every_prompt_once(hosts, alone, place_of_runs):
+    out = place_of_runs / "node"
+    bound = 2
+    changes = (
+        f"cluster.address={hosts.address}", "cluster.workers=3", "concurrency=12", f"model.path={alone / 'warm'}",
+        "warm_start.episodes_per_task=0", "warm_start.min_updates=0", "warm_start.max_updates=0",
+        "reinforce.steps=60", f"reinforce.loop.staleness={bound}", "evaluate.tasks=1",
+    )  # fmt: skip
+    with running(out, hosts.env, BASE, *changes) as process:
+        wait_for(lambda: len(steps_of(out)) >= 3 or process.poll() is not None, 400)
+        hosts.lose(0)
+        lost_at = len(steps_of(out))
+        _, said = process.communicate(timeout=400)
+    assert process.returncode == 0, said
+    assert " is lost: " in said
+    steps = steps_of(out)
+    assert lost_at < 60
+    assert [line["step"] for line in steps] == list(range(1, 61))
+    assert max(line["staleness_max"] for line in steps if "staleness_max" in line) <= bound
+    played = [episode for name, episode in episodes_of(out).items() if name.startswith("a0")]
+    assert all(episode.failure is None for episode in played)
+    members = Counter(episode.group for episode in played)
+    whole = [group for group, count in members.items() if count == 4]
+    assert sum(line["groups"] for line in steps) == 60 * 2 or len(whole) >= 60 * 2
+    assert max(members.values()) == 4  # of no group was a member played under two names
+    begun = sorted(int(group[1:]) for group in members)
+    assert begun[: len(whole) - 3] == list(range(len(whole) - 3))  # none was left out; the last were cut off
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_that_loses_every_worker_ends_with_one_line(hosts, alone, place_of_runs):
+    out = place_of_runs / "all"
+    changes = (
+        f"cluster.address={hosts.address}", "cluster.workers=2", "cluster.restarts=0", "concurrency=8",
+        f"model.path={alone / 'warm'}", "warm_start.episodes_per_task=0", "warm_start.min_updates=0",
+        "warm_start.max_updates=0", "reinforce.steps=5000",
+    )  # fmt: skip
+    with running(out, hosts.env, BASE, *changes) as process:
+        wait_for(lambda: len(steps_of(out)) >= 2 or process.poll() is not None, 400)
+        for pid in hosts.workers():
+            os.kill(pid, signal.SIGKILL)
+        _, said = process.communicate(timeout=200)
+    assert process.returncode not in (0, None)
+    last = said.strip().splitlines()[-1]
+    assert "no worker is left" in last
+    assert "--resume" in last
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_nothing_is_left_of_a_cluster_whose_driver_was_killed(alone, place_of_runs):
+    out = place_of_runs / "killed"
+    env = {**os.environ, "TMPDIR": str(place_of_runs), "OMP_NUM_THREADS": "1"}
+    changes = (
+        "cluster.workers=1", "cluster.host_cpus=2", f"model.path={alone / 'warm'}", "reinforce.steps=5000",
+        "warm_start.episodes_per_task=0", "warm_start.min_updates=0", "warm_start.max_updates=0",
+    )  # fmt: skip
+    with running(out, env, BASE, *changes) as process:
+        wait_for(lambda: len(steps_of(out)) >= 1 or process.poll() is not None, 400)
+        (folder,) = place_of_runs.glob("eg-ray-*")
+        ours = [pid for pid in below(process.pid) if pid != process.pid]
+        assert any(name_of(pid).startswith("ray::RolloutW") for pid in ours)
+        process.kill()
+        process.wait()
+        wait_for(lambda: not folder.exists(), 60)
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ours), 60)
+
+
+def below(pid: int) -> list[int]:
+    found = [pid]
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and parent(int(entry.name)) == pid:
+            found += below(int(entry.name))
+    return found
