@@ -34,10 +34,9 @@ from envgym.errors import EnvgymError as EnvgymError
 from envgym.errors import EnvironmentFailure as EnvironmentFailure
 from envgym.errors import Failure as Failure
 from envgym.errors import GraderFailure as GraderFailure
-from envgym.errors import InfrastructureFailure as InfrastructureFailure
 from envgym.errors import HostLost as HostLost
+from envgym.errors import InfrastructureFailure as InfrastructureFailure
 from envgym.errors import LearnerDied as LearnerDied
-from envgym.errors import WorkersLost as WorkersLost
 from envgym.errors import Misconfigured as Misconfigured
 from envgym.errors import Overloaded as Overloaded
 from envgym.errors import PoolFull as PoolFull
@@ -46,6 +45,7 @@ from envgym.errors import SandboxDied as SandboxDied
 from envgym.errors import SandboxUnavailable as SandboxUnavailable
 from envgym.errors import SnapshotGone as SnapshotGone
 from envgym.errors import StoreCorrupt as StoreCorrupt
+from envgym.errors import WorkersLost as WorkersLost
 from envgym.function_tool import FunctionTool as FunctionTool
 from envgym.function_tool import ToolRefused as ToolRefused
 from envgym.function_tool import tool as tool
