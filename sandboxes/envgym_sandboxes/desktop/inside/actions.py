@@ -39,10 +39,10 @@ class Hand:
     def _place(self, target: str | list[int]) -> tuple[int, int]:
         width, height = self._x.size
         if isinstance(target, str):
-            element = self._tree.element(target)
-            if element is None:
+            box = self._tree.box(target)
+            if box is None:
                 raise _Nowhere(f"there is no element {target}")
-            left, top, wide, high = self._tree.box(element)
+            left, top, wide, high = box
             if wide <= 0 or high <= 0:
                 raise _Nowhere(f"{target} is not shown")
             x, y = left + wide // 2, top + high // 2

@@ -28,12 +28,9 @@ class Desktop:
 
     def __init__(self, top: str, size: tuple[int, int]) -> None:
         self._programs = programs = Programs(top, os.getcwd(), size)
-        os.environ.update({name: programs.env[name] for name in ("DISPLAY", "DBUS_SESSION_BUS_ADDRESS")})
-        os.environ["XDG_RUNTIME_DIR"] = programs.env["XDG_RUNTIME_DIR"]
         self._x = XDisplay(programs.display)
-        self._tree = Tree()
+        self._tree = Tree(programs.env["DBUS_SESSION_BUS_ADDRESS"])
         programs.until(self._x.supports, _START_S, lambda: "no window manager")
-        self._tree.look()  # starts the registry, which is then one of its own
         self.rest(_START_S)
         programs.keep()
         self._hand = Hand(self._x, Keyboard(self._x, lambda: self.rest(5.0)), self._tree)
@@ -43,7 +40,7 @@ class Desktop:
     def rest(self, within_s: float) -> bool:
         """Wait until nobody does anything."""
         self._x.sync()
-        return settle(os.getpid(), within_s, self._tree.hear)
+        return settle(os.getpid(), within_s)
 
     def _home(self) -> None:
         """The pointer where nothing is."""
