@@ -4,7 +4,9 @@ Graded by what is: the files of the home, and what an element shows. The display
 reset ends the application, empties the home and starts anew, so nothing of the episode before is left.
 """
 
+import csv
 import hashlib
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -29,6 +31,7 @@ __all__ = ["SPEC", "DesktopPlay", "desktop_tasks", "expert"]
 
 See = Literal["tree", "image", "both"]
 _HOME = "/work"
+_CSV = "Gnumeric_stf:stf_csv"
 
 
 def done() -> None:
@@ -159,21 +162,44 @@ class DesktopPlay:
         key = _key(view, files)
         if not ended:
             return Step(tuple(messages), state_key=key)
-        channels = self._channels(view, files)
+        channels = await self._channels(view, files)
         reward = float(all(channels.values()))
         stop = StopReason.GOAL if reward else StopReason.SUBMITTED
         return Step(tuple(messages), reward, channels | {"reward": reward}, stop, key)
 
-    def _channels(self, view: ScreenView, files: dict[str, str]) -> dict[str, float]:
+    async def _channels(self, view: ScreenView, files: dict[str, str]) -> dict[str, float]:
         """Each part of what is wanted: 1.0 where it is so."""
         known: Any = self.task.metadata
         wanted = known["files"] if known["wanted"] is None else known["wanted"]
         digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in wanted.items()}
-        channels = {"files": float(files == digests)}
+        channels = {}
+        if known["table"] is not None:
+            document, values = known["table"]
+            channels["table"] = float(document in files and await self._table(document) == values)
+            files = files | {document: digests[document]}  # its bytes are the program's matter
+        channels["files"] = float(files == digests)
         if known["shows"] is not None:
             role, text = known["shows"]
             channels["shows"] = float(any(node.text == text for node in view.find(role)))
         return channels
+
+    async def _table(self, document: str) -> list[list[str]] | None:
+        """The values of a spreadsheet's first sheet, computed; None where it is no spreadsheet."""
+        assert self._sandbox is not None
+        command = ["/usr/bin/ssconvert", f"--export-type={_CSV}", f"{self._sandbox.world.workdir}/{document}", "fd://1"]
+        found = await self._sandbox.exec(command, timeout_s=60)
+        if found.exit_code or found.timed_out:
+            return None
+        try:
+            rows = list(csv.reader(io.StringIO(found.stdout.decode("utf-8", "replace"), newline="")))
+        except csv.Error:
+            return None
+        for row in rows:
+            while row and not row[-1]:
+                row.pop()
+        while rows and not rows[-1]:
+            rows.pop()
+        return rows
 
     async def _files(self) -> dict[str, str]:
         """The sha256 of every file in the home."""
@@ -245,6 +271,6 @@ SPEC = EnvSpec(
     name="desktop",
     tasks=desktop_tasks,
     make=_make,
-    description="Real applications on a display: editor, calculator, terminal; graded by files and what is shown.",
+    description="Editor, calculator, terminal, spreadsheet, file manager on a display; graded by files and what is shown.",
     sandbox=True,
 )

@@ -22,7 +22,7 @@ from envgym_sandboxes.interpreter_server import BOOT
 
 __all__ = ["PACKAGES", "DesktopScreen", "open_desktop"]
 
-PACKAGES = ("xvfb", "openbox", "dbus-daemon", "at-spi2-core", "libxtst6", "python3-gi", "gir1.2-atspi-2.0")
+PACKAGES = ("xvfb", "openbox", "dbus-daemon", "at-spi2-core", "libxtst6", "python3-gi")
 """Debian's packages that a display needs, without any application."""
 _PYTHON = "/usr/bin/python3"
 _START_S = 120.0

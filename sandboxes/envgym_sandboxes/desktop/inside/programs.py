@@ -15,10 +15,14 @@ from pathlib import Path
 
 from envgym_sandboxes.desktop.inside.rest import descendants
 
-__all__ = ["Programs", "StartFailed"]
+__all__ = ["TWICE_MS", "Programs", "StartFailed"]
+
+TWICE_MS = 40
+"""Two clicks at one place within it are a double click, everywhere."""
 
 _PR_SET_CHILD_SUBREAPER = 36
-_SETTINGS = """[Settings]
+_SETTINGS = f"""[Settings]
+gtk-double-click-time={TWICE_MS}
 gtk-cursor-blink=false
 gtk-enable-animations=false
 gtk-recent-files-enabled=false
@@ -26,7 +30,18 @@ gtk-recent-files-max-age=0
 gtk-primary-button-warps-slider=false
 gtk-error-bell=false
 """
-_WINDOW_MANAGER = """<?xml version="1.0" encoding="UTF-8"?>
+_FILE_MANAGER = """<?xml version="1.0" encoding="UTF-8"?>
+<channel name="thunar" version="1.0">
+  <property name="last-view" type="string" value="ThunarDetailsView"/>
+  <property name="last-details-view-visible-columns" type="string" value="THUNAR_COLUMN_NAME"/>
+  <property name="last-statusbar-visible" type="bool" value="false"/>
+  <property name="last-side-pane" type="string" value="void"/>
+  <property name="misc-thumbnail-mode" type="string" value="THUNAR_THUMBNAIL_MODE_NEVER"/>
+</channel>
+"""
+"""Names alone, in a list: times of files and free space are other ones each time."""
+_CHANNELS = "config/xfce4/xfconf/xfce-perchannel-xml"
+_WINDOW_MANAGER = f"""<?xml version="1.0" encoding="UTF-8"?>
 <openbox_config xmlns="http://openbox.org/3.4/rc">
   <focus><focusNew>yes</focusNew><followMouse>no</followMouse><raiseOnFocus>yes</raiseOnFocus></focus>
   <placement><policy>Smart</policy><center>no</center></placement>
@@ -38,7 +53,7 @@ _WINDOW_MANAGER = """<?xml version="1.0" encoding="UTF-8"?>
     <keybind key="A-Tab"><action name="NextWindow"><dialog>none</dialog><finalactions><action name="Focus"/>
       <action name="Raise"/></finalactions></action></keybind>
   </keyboard>
-  <mouse><dragThreshold>1</dragThreshold>
+  <mouse><dragThreshold>1</dragThreshold><doubleClickTime>{TWICE_MS}</doubleClickTime>
     <context name="Titlebar"><mousebind button="Left" action="Drag"><action name="Move"/></mousebind>
       <mousebind button="Left" action="Press"><action name="Focus"/><action name="Raise"/></mousebind>
       <mousebind button="Left" action="DoubleClick"><action name="ToggleMaximize"/></mousebind></context>
@@ -64,9 +79,11 @@ class Programs:
     def __init__(self, top: str, home: str, size: tuple[int, int]) -> None:
         self.top, self.home = Path(top), Path(home)
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        for name in ("run", "config/gtk-3.0", "log", "own/config", "own/data", "own/state", "cache"):
+        for name in ("run", "config/gtk-3.0", _CHANNELS, "log", "own/config", "own/data", "own/state", "cache"):
             (self.top / name).mkdir(parents=True, mode=0o700)
         (self.top / "config/gtk-3.0/settings.ini").write_text(_SETTINGS)
+        (self.top / "resources").write_text(f"XTerm*multiClickTime: {TWICE_MS}\n")
+        (self.top / _CHANNELS / "thunar.xml").write_text(_FILE_MANAGER)
         (self.top / "openbox.xml").write_text(_WINDOW_MANAGER)
         self.env = self._environment()
         self.display = self._x_server(size)
@@ -91,6 +108,7 @@ class Programs:
             "GIO_USE_VOLUME_MONITOR": "unix",
             "NO_AT_BRIDGE": "0",
             "GTK_OVERLAY_SCROLLING": "0",  # scroll bars that fade would never come to rest
+            "XENVIRONMENT": f"{self.top}/resources",
             "LIBGL_ALWAYS_SOFTWARE": "1",
             "LANG": "C.UTF-8",
             "TZ": "UTC",
