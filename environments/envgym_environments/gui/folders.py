@@ -25,7 +25,13 @@ def _into(names: list[str], folder: str) -> Way:
     """Cut files one by one, put them into a folder, and come back."""
     way: Way = ()
     for name in names:
-        there = (("press", "ctrl+x"), *_select(folder), ("press", "Return"), ("press", "ctrl+v"), ("press", "alt+Up"))
+        there = (
+            ("press", "ctrl+x"),
+            *_select(folder),
+            ("press", "Return"),
+            ("press", "ctrl+v"),
+            ("press", "alt+Up"),
+        )
         way += (*_select(name), *there)
     return way
 
@@ -43,9 +49,8 @@ def discard(rng: np.random.Generator, level: int) -> Problem:
     files, names, _folders = _files(rng, level, 0)
     gone = names[: 1 + level // 2]
     wanted = {name: text for name, text in files.items() if name not in gone}
-    prompt = (
-        f"{TASK}In the file manager, delete {' and '.join(gone)} for good, not into the trash. Leave all else as it is."
-    )
+    told = f"delete {' and '.join(gone)} for good, not into the trash."
+    prompt = f"{TASK}In the file manager, {told} Leave all else as it is."
     way = tuple(step for name in gone for step in (*_select(name), ("press", "shift+Delete"), ("press", "Return")))
     return Problem(prompt, _PROGRAM, way, files, wanted)
 

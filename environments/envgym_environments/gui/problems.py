@@ -1,4 +1,4 @@
-"""What is asked on a desktop: problems drawn by a generator, on the calculator, in the editor and in the terminal."""
+"""What is asked on a desktop, drawn by a generator: on the calculator, in editor and terminal; and all kinds."""
 
 from collections.abc import Callable
 
@@ -135,10 +135,8 @@ def collect(rng: np.random.Generator, level: int) -> Problem:
     return Problem(prompt, _TERMINAL, (("type_text", f"cat {listed} > {into}\n"),), files, wanted)
 
 
-KINDS: dict[str, Callable[[np.random.Generator, int], Problem]] = {
-    function.__name__: function
-    for function in (
-        arithmetic, append, rename, enter, move, root, delete, collect, total, discard, change, sort, fill, tidy
-    )  # fmt: skip
-}
+_ALL = (
+    arithmetic, append, rename, enter, move, root, delete, collect, total, discard, change, sort, fill, tidy,
+)  # fmt: skip
+KINDS: dict[str, Callable[[np.random.Generator, int], Problem]] = {function.__name__: function for function in _ALL}
 """Problems by their names."""

@@ -1,4 +1,4 @@
-"""What is asked of the spreadsheet: real documents, graded by the values that its own converter reads in the saved file.
+"""What is asked of the spreadsheet: real documents, graded by the values that its own converter reads in them.
 
 Documents are the plain form of Gnumeric's own format ("The Gnumeric File Format", chapter 2: cells with a row, a
 column and a type of value).
@@ -21,17 +21,18 @@ _HEAD = ("thing", "price", "number")
 
 def sheet(rows: Sequence[Sequence[str]]) -> str:
     """A document of one sheet with these texts and whole numbers."""
-    cells = "".join(
-        f'<gnm:Cell Row="{row}" Col="{column}" ValueType="{_WHOLE if text.isdigit() else _TEXT}">{escape(text)}</gnm:Cell>'
-        for row, texts in enumerate(rows)
-        for column, text in enumerate(texts)
-    )
+    cells = "".join(_cell(row, column, text) for row, texts in enumerate(rows) for column, text in enumerate(texts))
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n<gnm:Workbook xmlns:gnm="http://www.gnumeric.org/v10.dtd">'
         "<gnm:SheetNameIndex><gnm:SheetName>Sheet1</gnm:SheetName></gnm:SheetNameIndex>"
         f"<gnm:Sheets><gnm:Sheet><gnm:Name>Sheet1</gnm:Name><gnm:Cells>{cells}</gnm:Cells></gnm:Sheet></gnm:Sheets>"
         "</gnm:Workbook>\n"
     )
+
+
+def _cell(row: int, column: int, text: str) -> str:
+    kind = _WHOLE if text.isdigit() else _TEXT
+    return f'<gnm:Cell Row="{row}" Col="{column}" ValueType="{kind}">{escape(text)}</gnm:Cell>'
 
 
 def _goods(rng: np.random.Generator, level: int) -> list[list[str]]:
@@ -45,7 +46,9 @@ def _at(cell: str, text: str) -> Way:
     return (("click", "@text:"), ("press", "ctrl+a"), ("type_text", f"{cell}\n"), ("type_text", f"{text}\n"))
 
 
-def _asked(rng: np.random.Generator, before: list[list[str]], after: list[list[str]], what: str, way: Way) -> Problem:
+def _asked(
+    rng: np.random.Generator, before: list[list[str]], after: list[list[str]], what: str, way: Way
+) -> Problem:
     name = f"{pick(rng, NAMES)}.gnumeric"
     prompt = f"{TASK}In the spreadsheet, {what} Save {name} as it is named, and change nothing else."
     values = tuple(tuple(row) for row in after)
@@ -57,7 +60,8 @@ def enter(rng: np.random.Generator, level: int) -> Problem:
     before = _goods(rng, level)
     after = [list(row) for row in before]
     rows = [int(row) for row in rng.permutation(np.arange(1, len(before)))[: 1 + level // 2]]
-    told, way = [], ()
+    told: list[str] = []
+    way: Way = ()
     for row in rows:
         column = int(rng.integers(1, 3))
         after[row][column] = new = str(int(before[row][column]) + int(rng.integers(1, 50)))

@@ -1,11 +1,13 @@
 """The bus on which programs describe themselves, and questions on it that are sent together.
 
 A question alone costs a way to the program and back; many at once cost little more than one. Programs answer
-`org.a11y.atspi.Cache.GetItems`, all elements in one answer, only once somebody has registered for an event: at-spi2-atk
-makes its cache for the first listener. So a listener is registered, for an event that none of these programs sends.
+`org.a11y.atspi.Cache.GetItems`, all elements in one answer, only once somebody has registered for an event:
+at-spi2-atk makes its cache for the first listener. So one is registered, for an event that none of these programs
+sends.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from gi.repository import Gio, GLib
@@ -56,10 +58,8 @@ class Bus:
         def take(connection: Any, result: Any, at: int) -> None:
             nonlocal open_
             open_ -= 1
-            try:
+            with suppress(GLib.Error):  # it is gone, or has no such thing
                 answers[at] = connection.call_finish(result).unpack()
-            except GLib.Error:  # it is gone, or has no such thing
-                pass
 
         for at, ((name, path), interface, method, given) in enumerate(asks):
             prefix = interface if "." in interface else f"org.a11y.atspi.{interface}"

@@ -26,14 +26,16 @@ _START_S = 60.0
 class Desktop:
     """Everything of one display."""
 
-    def __init__(self, top: str, size: tuple[int, int]) -> None:
-        self._programs = programs = Programs(top, os.getcwd(), size)
+    def __init__(self, top: str, size: tuple[int, int], *, alone: bool) -> None:
+        self._programs = programs = Programs(top, os.getcwd(), size, alone=alone)
         self._x = XDisplay(programs.display)
         self._tree = Tree(programs.env["DBUS_SESSION_BUS_ADDRESS"])
         programs.until(self._x.supports, _START_S, lambda: "no window manager")
         self.rest(_START_S)
         programs.keep()
-        self._hand = Hand(self._x, Keyboard(self._x, lambda: self.rest(5.0)), self._tree)
+        self._x.keep()
+        self._keyboard = Keyboard(self._x, lambda: self.rest(5.0))
+        self._hand = Hand(self._x, self._keyboard, self._tree)
         self._shown: tuple[bytes, str] = (b"", "")
         self._home()
 
@@ -51,7 +53,8 @@ class Desktop:
         """What a request gives."""
         if self._programs.lost():
             raise StartFailed("a program of the display itself has ended")
-        answered: dict[str, Any] = getattr(self, f"do_{asked['op']}")(asked)
+        with self._programs.watching.still():
+            answered: dict[str, Any] = getattr(self, f"do_{asked['op']}")(asked)
         return answered
 
     def do_launch(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -99,10 +102,24 @@ class Desktop:
     def do_clear(self, asked: dict[str, Any]) -> dict[str, Any]:
         """See `Screen.clear`."""
         self._programs.clear()
+        self._x.restore()
+        self._keyboard.forget()
         self._home()
         settled = self.rest(_START_S)
         self._tree.forget()
         return {"settled": settled}
+
+    def do_watch(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """A VNC server; where it listens, or why there is none. See `DesktopScreen.watched`."""
+        try:
+            return {"fault": "", "port": self._programs.watching.begin(control=asked["control"])}
+        except OSError as error:
+            return {"fault": f"{error}; it said: {self._programs.said('vnc')}"}
+
+    def do_unwatch(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """No VNC server any more."""
+        self._programs.watching.end()
+        return {}
 
     def do_close(self, asked: dict[str, Any]) -> dict[str, Any]:
         """The end."""
@@ -111,11 +128,11 @@ class Desktop:
 
 
 def main(given: dict[str, Any]) -> NoReturn:
-    """The whole life of a display, in the workdir, which is the home of its programs. `given`: size, most."""
+    """The whole life of a display, in the workdir, the home of its programs. `given`: see `open_desktop`."""
     top = tempfile.mkdtemp(prefix="desktop-")
     code = 1
     try:
-        desktop = Desktop(f"{top}/desk", (given["width"], given["height"]))
+        desktop = Desktop(f"{top}/desk", (given["width"], given["height"]), alone=given["alone"])
         mailbox = Mailbox(top, given["most"], str)
         assert mailbox.fd is not None
         mailbox.say({"ready": top, "knock": False})

@@ -6,14 +6,15 @@ All are children of the process that this runs in, which adopts orphans: what is
 import contextlib
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from envgym_sandboxes.desktop.inside.leavings import contents, entries, grounds, put_back, remove
 from envgym_sandboxes.desktop.inside.rest import descendants
+from envgym_sandboxes.desktop.inside.watching import Watching
 
 __all__ = ["TWICE_MS", "Programs", "StartFailed"]
 
@@ -74,12 +75,25 @@ class StartFailed(Exception):
 
 
 class Programs:
-    """The display's own programs, in `top`, a private directory; `home` is where all others begin."""
+    """The display's own programs, in `top`, a private directory; `home` is where all others begin.
 
-    def __init__(self, top: str, home: str, size: tuple[int, int]) -> None:
-        self.top, self.home = Path(top), Path(home)
+    alone: nobody else uses this machine, so that `clear` removes what is new anywhere.
+    """
+
+    def __init__(self, top: str, home: str, size: tuple[int, int], *, alone: bool) -> None:
+        self.top, self.home, self._alone = Path(top), Path(home), alone
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        for name in ("run", "config/gtk-3.0", _CHANNELS, "log", "own/config", "own/data", "own/state", "cache"):
+        for name in (
+            "run",
+            "config/gtk-3.0",
+            _CHANNELS,
+            "log",
+            "own/config",
+            "own/data",
+            "own/state",
+            "own/cache",
+            "own/tmp",
+        ):
             (self.top / name).mkdir(parents=True, mode=0o700)
         (self.top / "config/gtk-3.0/settings.ini").write_text(_SETTINGS)
         (self.top / "resources").write_text(f"XTerm*multiClickTime: {TWICE_MS}\n")
@@ -89,7 +103,10 @@ class Programs:
         self.display = self._x_server(size)
         self.env["DISPLAY"] = self.display
         self._bus()
+        self.watching = Watching(lambda argv: self._start(argv, log="vnc"), self.display)
         self._own: set[int] = set()
+        self._grounds: dict[Path, set[Path]] = {}
+        self._cache: dict[Path, bytes] = {}
 
     def _environment(self) -> dict[str, str]:
         bus = f"unix:path={self.top}/run/bus"
@@ -102,6 +119,7 @@ class Programs:
             "XDG_DATA_HOME": f"{self.top}/own/data",
             "XDG_STATE_HOME": f"{self.top}/own/state",
             "XDG_CACHE_HOME": f"{self.top}/cache",
+            "TMPDIR": f"{self.top}/own/tmp",
             "DBUS_SESSION_BUS_ADDRESS": bus,
             "GSETTINGS_BACKEND": "memory",  # settings end with their program
             "GIO_USE_VFS": "local",
@@ -117,21 +135,9 @@ class Programs:
     def _x_server(self, size: tuple[int, int]) -> str:
         os.makedirs("/tmp/.X11-unix", mode=0o1777, exist_ok=True)
         read, write = os.pipe()
-        screen = f"{size[0]}x{size[1]}x24"
-        fixed = [
-            "-displayfd",
-            str(write),
-            "-screen",
-            "0",
-            screen,
-            "-nolisten",
-            "tcp",
-            "-s",
-            "0",
-            "-dpms",
-            "-noreset",
-        ]
-        self._start(["Xvfb", *fixed], log="xvfb", pass_fds=(write,))
+        fixed = ("-nolisten", "tcp", "-s", "0", "-dpms", "-noreset")
+        shown = ("-displayfd", str(write), "-screen", "0", f"{size[0]}x{size[1]}x24")
+        self._start(["Xvfb", *shown, *fixed], log="xvfb", pass_fds=(write,))
         os.close(write)
         with open(read, "rb") as said:
             number = said.readline().strip()
@@ -157,6 +163,8 @@ class Programs:
     def keep(self) -> None:
         """What runs now is the display's own, and lives as long as it."""
         self._own = descendants(os.getpid())
+        self._grounds = grounds(self.top.parent) if self._alone else {}
+        self._cache = contents(self.top / "cache")  # of fonts: without it each program would look at all of them
 
     def launch(self, argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
         """Start a program in the home. Raises StartFailed when there is none of that name."""
@@ -190,9 +198,9 @@ class Programs:
         return not self._own <= descendants(os.getpid())
 
     def clear(self) -> None:
-        """End all programs but the display's own, and empty the home."""
+        """End all programs but the display's own, empty the home, and remove what they left elsewhere."""
         end = time.monotonic() + 20
-        while others := descendants(os.getpid(), ended=True) - self._own:
+        while others := descendants(os.getpid(), ended=True) - self._own - self.watching.pids:
             if time.monotonic() > end:
                 raise StartFailed(f"processes {sorted(others)} do not end")
             for pid in others:
@@ -201,11 +209,13 @@ class Programs:
             time.sleep(0.001)
             self.reap()
         (self.top / "log/program").unlink(missing_ok=True)
-        for path in [*self.home.iterdir(), *(self.top / "own").glob("*/*")]:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, onerror=_opened)
-            else:
-                path.unlink()
+        for path in [*self.home.iterdir(), *(self.top / "own").glob("*/*"), *self._left()]:
+            remove(path)
+        put_back(self.top / "cache", self._cache)
+
+    def _left(self) -> list[Path]:
+        """What programs have put elsewhere."""
+        return [path for ground, there in self._grounds.items() for path in entries(ground) - there]
 
     def end(self) -> None:
         """End everything, and remove what a killed X server leaves."""
@@ -215,14 +225,3 @@ class Programs:
         number = self.display.removeprefix(":")
         for path in (f"/tmp/.X11-unix/X{number}", f"/tmp/.X{number}-lock"):
             Path(path).unlink(missing_ok=True)
-
-
-def _opened(_function: object, path: str, _error: object) -> None:
-    """A directory that its owner has closed to itself is opened, and removed."""
-    for one in (os.path.dirname(path), path):
-        with contextlib.suppress(OSError):
-            os.chmod(one, 0o700)
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)

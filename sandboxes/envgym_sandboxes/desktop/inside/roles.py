@@ -1,4 +1,4 @@
-"""The names of AT-SPI's roles by their numbers (`AtspiRole` of at-spi2-core, whose order is part of its interface)."""
+"""The names of AT-SPI's roles by their numbers: `AtspiRole` of at-spi2-core, whose order programs agree on."""
 
 __all__ = ["ROLES"]
 

@@ -1,9 +1,9 @@
 """What is shown, as the programs themselves describe it through AT-SPI: roles, names, states, texts, boxes.
 
-A program tells all of its elements in one answer; what it leaves out of that, open menus and the cells of tables, is
-asked for in rounds, and then the boxes and texts of what is shown, all together. Nothing is kept from look to look
-but refs. Elements that only arrange others are left out, and what is not shown is not looked into. A ref is given to
-an element when it is first seen and kept for as long as it lives, so the same doings give the same refs.
+A program tells all of its elements in one answer; what it leaves out of that, open menus and the cells of tables,
+is asked for in rounds, and then the boxes and texts of what is shown, all together. Nothing is kept from look to
+look but refs. Elements that only arrange others are left out, and what is not shown is not looked into. A ref is
+given to an element when it is first seen and kept for as long as it lives, so the same doings give the same refs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,16 +36,16 @@ _ON_SCREEN = 0
 
 
 class _Item(NamedTuple):
-    """An element as its program tells it. count: of its children, -1 where that is not told."""
+    """An element as its program tells it. at: its place in its parent; children: how many; -1: it is not told."""
 
     place: Place
     role: str
     name: str
     states: int
     interfaces: frozenset[str]
-    parent: str
-    index: int
-    count: int
+    parent: str = ""
+    at: int = -1
+    children: int = -1
 
     def has(self, state: int) -> bool:
         """Whether a bit of the states is set."""
@@ -54,7 +54,7 @@ class _Item(NamedTuple):
     @property
     def inside(self) -> bool:
         """Whether what is in it is looked at: a closed menu has hundreds of entries."""
-        return self.count != 0 and (self.role != "menu" or self.has(_SELECTED))
+        return self.children != 0 and (self.role != "menu" or self.has(_SELECTED))
 
 
 class _Program:
@@ -63,15 +63,15 @@ class _Program:
     def __init__(self, told: Iterable[Any]) -> None:
         self.items: dict[str, _Item] = {}
         found: dict[str, list[_Item]] = {}
-        for place, _program, parent, index, count, interfaces, name, role, _description, states in told:
-            item = _item(place, role, name, states, interfaces, parent=parent[1], index=index, count=count)
+        for place, _program, parent, at, count, interfaces, name, role, _description, states in told:
+            item = _item(place, role, name, states, interfaces)._replace(parent=parent[1], at=at, children=count)
             self.items[place[1]] = item
             found.setdefault(parent[1], []).append(item)
         # where places in the parent are not told, or some are missing, the parent is asked
         self.children = {
-            path: sorted(items, key=lambda item: item.index)
+            path: sorted(items, key=lambda item: item.at)
             for path, items in found.items()
-            if path in self.items and sorted(item.index for item in items) == list(range(self.items[path].count))
+            if path in self.items and sorted(item.at for item in items) == list(range(self.items[path].children))
         }
         self.unknown: list[_Item] = []
         self.visited = 0
@@ -147,7 +147,7 @@ class Tree:
         return found
 
     def _weigh(self, program: _Program) -> None:
-        """Which way is the shorter one the next time: all elements in one answer, or those that matter in rounds."""
+        """Which way is the shorter one next time: all elements in one answer, or those that matter in rounds."""
         name = next(iter(program.items.values())).place[0]
         count = self._large.pop(name, len(program.items))
         if program.visited * _SPARSE < count:
@@ -187,7 +187,9 @@ class Tree:
         boxes = [_extents(item.place) for item, _depth in found]
         texts = [(at, ask) for at, (item, _depth) in enumerate(found) if (ask := _content(item)) is not None]
         answers = self._bus.ask([*boxes, *(ask for _at, ask in texts)])
-        contents = {at: answer[0] for (at, _ask), answer in zip(texts, answers[len(found) :], strict=True) if answer}
+        contents = {
+            at: answer[0] for (at, _ask), answer in zip(texts, answers[len(found) :], strict=True) if answer
+        }
         nodes = []
         for at, ((item, depth), box) in enumerate(zip(found, answers[: len(found)], strict=True)):
             states = [name for name, state in _STATES if item.has(state)]
@@ -241,13 +243,10 @@ class Tree:
         return "" if done else f"{ref} does not take the text"
 
 
-def _item(
-    place: Any, role: int, name: str, states: list[int], interfaces: list[str], *, parent: str = "",
-    index: int = -1, count: int = -1,
-) -> _Item:  # fmt: skip
+def _item(place: Any, role: int, name: str, states: list[int], interfaces: list[str]) -> _Item:
     """name: without the room that a menu leaves for its keys."""
     bits = states[0] | states[1] << 32
-    return _Item(tuple(place), _role(role), name.strip(), bits, _names(interfaces), parent, index, count)
+    return _Item(tuple(place), _role(role), name.strip(), bits, _names(interfaces))
 
 
 def _role(number: int) -> str:
