@@ -171,6 +171,84 @@ def test_a_closed_display_leaves_no_process_and_no_file_and_its_sandbox_goes_on(
     asyncio.run(run())
 
 
+def differing(pixels: bytes, rows: bytes, size: tuple[int, int]) -> list[tuple[int, int]]:
+    """Where pixels of a picture (blue, green, red, nothing) and of a PNG's rows are not the same."""
+    width, height = size
+    return [
+        (x, y)
+        for y in range(height)
+        for x in range(width)
+        if pixels[(at := 4 * (y * width + x)) : at + 3][::-1]
+        != rows[(at := y * (3 * width + 1) + 3 * x + 1) : at + 3]
+    ]
+
+
+async def frame(place: tuple[str, int], *, keys: str = "") -> tuple[tuple[int, int], bytes]:
+    """Size and pixels (blue, green, red, nothing) of a VNC server's picture, by RFC 6143; before it, keys are typed."""
+    reader, writer = await asyncio.open_connection(*place)
+    try:
+        assert await reader.readexactly(12) == b"RFB 003.008\n"
+        writer.write(b"RFB 003.008\n")
+        assert 1 in await reader.readexactly((await reader.readexactly(1))[0]), "no password is asked for"
+        writer.write(b"\x01")
+        assert await reader.readexactly(4) == bytes(4)
+        writer.write(b"\x01")
+        *size, length = struct.unpack(">HH16xI", await reader.readexactly(24))
+        await reader.readexactly(length)
+        writer.write(struct.pack(">B3xBBBBHHHBBB3x", 0, 32, 24, 0, 1, 255, 255, 255, 16, 8, 0))
+        writer.write(struct.pack(">BxHi", 2, 1, 0))
+        for key in keys:
+            writer.write(b"".join(struct.pack(">BB2xI", 4, down, ord(key)) for down in (1, 0)))
+        writer.write(struct.pack(">BBHHHH", 3, 0, 0, 0, *size))
+        pixels = bytearray(4 * size[0] * size[1])
+        kind, count = struct.unpack(">BxH", await reader.readexactly(4))
+        assert kind == 0
+        for _ in range(count):
+            left, top, width, height, encoding = struct.unpack(">HHHHi", await reader.readexactly(12))
+            assert encoding == 0
+            for row in range(top, top + height):
+                at = 4 * (row * size[0] + left)
+                pixels[at : at + 4 * width] = await reader.readexactly(4 * width)
+        return (size[0], size[1]), bytes(pixels)
+    finally:
+        writer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(400)
+@installed
+def test_a_viewer_sees_the_screen_and_changes_nothing_unless_it_may(make):
+    async def use(sandbox: Sandbox, screen: Screen) -> None:
+        await sandbox.write("/work/a.txt", b"one\n")
+        await screen.launch(["mousepad", "a.txt"])
+        async with screen.watched() as place:
+            seen = (await screen.view(image=True)).image
+            assert seen is not None
+            size, pixels = await asyncio.wait_for(frame(place, keys="zz"), 60)
+            shape, rows = ppm(seen)
+            assert size == shape
+            others = [(x, y) for x, y in differing(pixels, rows, size) if x < size[0] - 32 or y < size[1] - 32]
+            assert others == [], "nothing differs but the pointer, which waits in a corner"
+            assert (await screen.act(Wait(2.0))).settled, "who watches is no work of the programs"
+            assert (await screen.view()).find("text")[0].text == "one\n"
+        with pytest.raises(OSError, match=r"Connect|refused"):
+            await frame(place)
+        async with screen.watched(control=True) as place:
+            while (await screen.view()).find("text")[0].text == "one\n":
+                await asyncio.wait_for(frame(place, keys="z"), 60)
+        assert (await screen.view()).find("text")[0].text.startswith("z")
+        box = (await screen.view()).find("text")[0].box
+        for _ in range(2):
+            await screen.act(Click((box.x + 12, box.y + 10)))
+        await screen.act(Type("!"))
+        text = (await screen.view()).find("text")[0].text
+        assert "one" in text, "two clicks that follow each other are no double click, which would select a word"
+        assert "!" in text
+
+    on_screen(make, use)
+
+
 OWNER = """
 import asyncio, sys
 from envgym_sandboxes.desktop.screen import open_desktop
