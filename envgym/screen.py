@@ -269,6 +269,11 @@ class Screen(Protocol):
         """Width and height in pixels."""
         ...
 
+    @property
+    def thorough(self) -> bool:
+        """Whether `clear` also removes what programs left outside of their home."""
+        ...
+
     async def launch(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, within_s: float = 60.0
     ) -> None:

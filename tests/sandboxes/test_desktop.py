@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from envgym_sandboxes.desktop.inside.leavings import contents, grounds, layers, put_back
 from envgym_sandboxes.desktop.inside.png import png
 from envgym_sandboxes.desktop.inside.rest import descendants
 from envgym_sandboxes.desktop.screen import open_desktop
@@ -76,6 +77,29 @@ def test_descendants_are_the_living_ones_below_a_process():
         assert child.pid not in descendants(child.pid)
         child.communicate(b"\n", timeout=60)
     assert child.pid not in descendants(os.getpid())
+
+
+def test_on_a_machine_that_is_no_sandbox_nothing_is_looked_for_to_be_removed(tmp_path):
+    assert layers() == []
+    assert grounds(tmp_path) == {}
+
+
+def test_files_are_put_back_as_they_were(tmp_path):
+    folder = tmp_path / "cache"
+    (folder / "fonts").mkdir(parents=True)
+    (folder / "fonts/a").write_bytes(b"a")
+    first = contents(folder)
+    (folder / "fonts/a").write_bytes(b"b")
+    (folder / "new").symlink_to(tmp_path)
+    put_back(folder, first)
+    assert contents(folder) == first
+    (folder / "fonts/a").unlink()
+    (folder / "fonts").rmdir()
+    (folder / "fonts").symlink_to(tmp_path)
+    put_back(folder, first)
+    assert contents(folder) == first
+    assert sorted(path.name for path in folder.iterdir()) == ["fonts"]
+    assert not (folder / "fonts").is_symlink()
 
 
 @pytest.mark.slow
@@ -184,7 +208,7 @@ def differing(pixels: bytes, rows: bytes, size: tuple[int, int]) -> list[tuple[i
 
 
 async def frame(place: tuple[str, int], *, keys: str = "") -> tuple[tuple[int, int], bytes]:
-    """Size and pixels (blue, green, red, nothing) of a VNC server's picture, by RFC 6143; before it, keys are typed."""
+    """Size and pixels (blue, green, red, nothing) of a VNC server's picture, by RFC 6143; keys are typed before."""
     reader, writer = await asyncio.open_connection(*place)
     try:
         assert await reader.readexactly(12) == b"RFB 003.008\n"

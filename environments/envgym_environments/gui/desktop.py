@@ -44,17 +44,24 @@ _DONE = tool_spec(done)
 
 
 def desktop_tasks(
-    count: int | None = 800, *, kind: str | None = None, difficulty: int | None = None, seed: int = 0
+    count: int | None = 800,
+    *,
+    kind: str | None = None,
+    difficulty: int | None = None,
+    seed: int = 0,
+    image: str = "host",
 ) -> TaskSet:
     """`count` tasks (None: without end) over several applications; every fifth is held out.
 
-    kind: one of `envgym_environments.gui.problems.KINDS`; difficulty: 1 to 5; None takes all in turn. Raises
+    kind: one of `envgym_environments.gui.problems.KINDS`; difficulty: 1 to 5; None takes all in turn.
+    image: of the sandbox, such as `desktop` of containers/images.toml. Raises
     ValueError for another kind, a difficulty out of bounds or a count below one.
     """
     if kind is not None and kind not in KINDS:
         raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}, or None for all in turn")
     if difficulty is not None and not 1 <= difficulty <= 5:
         raise ValueError(f"difficulty is {difficulty}; it must be 1 to 5, or None for all in turn")
+    world = World(image=image, workdir=_HOME, resources=Resources(memory_bytes=2 << 30))
     names = list(KINDS) if kind is None else [kind]
 
     def make(index: int, split: str) -> Task:
@@ -66,6 +73,7 @@ def desktop_tasks(
             prompt=problem.prompt,
             split=split,
             seed=index,
+            world=world,
             metadata={"kind": name, "difficulty": level, **_plain(asdict(problem))},
         )
 
@@ -111,7 +119,9 @@ class DesktopPlay:
         """The application as it starts, in a home with the task's files alone."""
         known = self.task.metadata
         if self._display is None:
-            world = self.task.world or World(workdir=_HOME, resources=Resources(memory_bytes=2 << 30))
+            world = self.task.world
+            if world is None:
+                raise ValueError(f"task {self.task.id!r} has no world; tasks of `desktop_tasks` have one")
             self._display = await take(self._backend, world, self._size)
             if self._watch:
                 await self._watching.enter_async_context(_shown(self._display, Path(self._watch)))

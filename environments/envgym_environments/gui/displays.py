@@ -47,9 +47,9 @@ async def take(backend: SandboxBackend, world: World, size: tuple[int, int]) -> 
 
 
 async def give_back(backend: SandboxBackend, size: tuple[int, int], display: Display, *, most: int) -> None:
-    """Let a display wait, if fewer than `most` of its kind do; else, or where it cannot be cleared, end it."""
+    """Let a display wait, if fewer than `most` of its kind do and it can be cleared of everything; else end it."""
     waiting = _waiting.setdefault(backend, {}).setdefault(_key(display.sandbox.world, size), [])
-    if len(waiting) < most:
+    if len(waiting) < most and display.screen.thorough:
         try:
             await display.screen.clear()
         except EnvgymError:

@@ -41,8 +41,8 @@ async def open_desktop(
 
     width, height: pixels. settle_s: how long an action waits at most for all programs to rest. The workdir is the
     home of programs: `clear` empties it. alone: nothing else uses this sandbox, so that `clear` also removes every
-    file that is new anywhere in it, but in /usr. Raises ValueError for an option that cannot be; SandboxUnavailable
-    when packages are missing; SandboxDied.
+    file that is new anywhere in it (not in /usr, and only where the sandbox has layers of its own). Raises
+    ValueError for an option that cannot be; SandboxUnavailable when packages are missing; SandboxDied.
     """
     for name, value in (("width", width), ("height", height)):
         if not _LEAST <= value <= _MOST:
@@ -67,7 +67,9 @@ async def open_desktop(
             f"no display could be started in sandbox {sandbox.id}: {error}. It needs Debian's packages "
             f"{', '.join(PACKAGES)}: apt-get install --no-install-recommends {' '.join(PACKAGES)}"
         ) from None
-    return DesktopScreen(sandbox, line, (width, height), settle_s)
+    screen = DesktopScreen(sandbox, line, (width, height), settle_s)
+    await screen.learn()
+    return screen
 
 
 @cache
@@ -90,6 +92,11 @@ class DesktopScreen:
         self.sandbox, self.size = sandbox, size
         self._line, self._settle_s = line, settle_s
         self._closed = False
+        self.thorough = False
+
+    async def learn(self) -> None:
+        """Ask what `thorough` is."""
+        self.thorough = (await self._ask("thorough", 0.0))["thorough"]
 
     async def _ask(self, op: str, most_s: float, **given: Any) -> dict[str, Any]:
         if self._closed:

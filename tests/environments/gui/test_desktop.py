@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from envgym_environments.gui.desktop import SPEC, DesktopPlay, desktop_tasks, expert
 from envgym_environments.gui.problems import KINDS
+from envgym_sandboxes.docker_engine.backend import DockerBackend
+from envgym_sandboxes.images.store import default_store
 
 from envgym.env import Step, StopReason
 from envgym.messages import Action, ImagePart, ToolSpec
@@ -50,9 +52,9 @@ def test_no_task_is_done_before_it_is_begun(kind):
         assert known["shows"] is None or known["shows"][1] != "0"
 
 
-def acting(task):
+def acting(task, kind="namespace"):
     async def run() -> list[Step]:
-        async with make_backend("namespace") as backend:
+        async with make_backend(kind) as backend:
             env = make(SPEC, task, backend=backend)
             agent = expert(task, seed=0)
             steps = [await env.reset(seed=0)]
@@ -77,6 +79,20 @@ def acting(task):
 def test_the_expert_gets_the_full_score_and_who_does_nothing_none(kind):
     last = acting(task_of(kind, 1))[-1]
     assert (last.stop, last.reward) == (StopReason.GOAL, 1.0), last.text
+
+
+if "desktop" in default_store().names():  # it takes minutes to build, so CI does not: `envgym images build desktop`
+    BACKENDS = ["namespace", "docker"] if DockerBackend().report().works else ["namespace"]
+
+    @pytest.mark.slow
+    @pytest.mark.turns
+    @pytest.mark.namespaces
+    @pytest.mark.timeout(600)
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize("kind", ["enter", "move"])
+    def test_all_programs_are_in_the_image_too(kind, backend):
+        last = acting(desktop_tasks(kind=kind, difficulty=1, image="desktop")[1], backend)[-1]
+        assert (last.stop, last.reward) == (StopReason.GOAL, 1.0), last.text
 
 
 ACTIONS = (

@@ -5,30 +5,49 @@ import os
 import shutil
 from pathlib import Path
 
-__all__ = ["contents", "entries", "grounds", "put_back", "remove"]
+__all__ = ["contents", "entries", "grounds", "layers", "put_back", "remove"]
 
-_ELSEWHERE = frozenset(("/proc", "/sys", "/usr", "/dev/pts", "/dev/mqueue"))
-"""Not files of this sandbox, or the system's own, which no user may write to."""
+_SYSTEM = "/usr"
+"""Not looked into: large, and no user may write to it."""
+_INIT = b"envgym"
+
+
+def layers() -> list[str]:
+    """Where the file systems of this sandbox alone are mounted; none where the machine is not this sandbox's own.
+
+    It is where the first process is a sandbox's init, which means that all processes are the sandbox's, and for a
+    user without powers. A host has other users, whose files are nobody's to remove.
+    """
+    try:
+        first = Path("/proc/1/cmdline").read_bytes().split(b"\0")[0].strip()
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return []
+    if first != _INIT or os.getuid() == 0:
+        return []
+    split = (line.partition(" - ") for line in mounts)
+    return [before.split()[4] for before, _, after in split if after.startswith("overlay ")]
 
 
 def grounds(own: Path) -> dict[Path, set[Path]]:
-    """Every directory that this user may write to, and what is in each now; not `own` and what is below it."""
+    """Every directory of `layers` that this user may write to, and what is in each now; not `own` and below it."""
     found: dict[Path, set[Path]] = {}
-    for name, folders, _files in os.walk("/"):
-        if os.access(name, os.W_OK):
-            found[Path(name)] = entries(Path(name))
-        folders[:] = [one for one in folders if not _other(os.path.join(name, one), str(own))]
+    seen = {_identity(str(own))}  # a directory may be mounted at two places
+    for top in layers():
+        for name, folders, _files in os.walk(top):
+            if _identity(name) in seen or name == _SYSTEM:
+                folders.clear()
+                continue
+            seen.add(_identity(name))
+            if os.access(name, os.W_OK):
+                found[Path(name)] = entries(Path(name))
+            folders[:] = [one for one in folders if not os.path.ismount(os.path.join(name, one))]
     return found
 
 
-def _other(path: str, own: str) -> bool:
-    """Whether a directory is not looked into: it is another's matter, or cannot be written to as a whole."""
-    if path == own or path in _ELSEWHERE:
-        return True
-    try:
-        return path != "/dev" and bool(os.statvfs(path).f_flag & os.ST_RDONLY)
-    except OSError:
-        return True
+def _identity(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
 
 
 def entries(folder: Path) -> set[Path]:

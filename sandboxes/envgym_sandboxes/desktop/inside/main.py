@@ -81,6 +81,10 @@ class Desktop:
         fault = self._hand.do(asked["kind"], asked["given"])
         return {"fault": fault, "settled": self.rest(asked["settle_s"])}
 
+    def do_thorough(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Whether `clear` finds what programs leave outside of their home."""
+        return {"thorough": self._programs.thorough}
+
     def do_view(self, asked: dict[str, Any]) -> dict[str, Any]:
         """See `Screen.view`."""
         seen: dict[str, Any] = {"cut": 0}

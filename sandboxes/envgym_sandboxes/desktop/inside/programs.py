@@ -77,7 +77,7 @@ class StartFailed(Exception):
 class Programs:
     """The display's own programs, in `top`, a private directory; `home` is where all others begin.
 
-    alone: nobody else uses this machine, so that `clear` removes what is new anywhere.
+    alone: nobody else uses this sandbox, so that `clear` removes what is new anywhere in it.
     """
 
     def __init__(self, top: str, home: str, size: tuple[int, int], *, alone: bool) -> None:
@@ -151,6 +151,11 @@ class Programs:
         self._start(["openbox", "--config-file", str(self.top / "openbox.xml")], log="openbox")
         path = self.top / "run/bus"
         self.until(path.exists, 30.0, lambda: f"no bus: {self.said('dbus')}")
+
+    @property
+    def thorough(self) -> bool:
+        """Whether what programs leave anywhere is removed."""
+        return bool(self._grounds)
 
     def until(self, true: Callable[[], bool], within_s: float, why: Callable[[], str]) -> None:
         """Wait for a condition. Raises StartFailed with `why` when it does not come."""
