@@ -1,18 +1,25 @@
-"""A desktop's times: warm reset (bar 300 ms), a step with screenshot and tree (bar 60 ms), displays side by side.
+"""A desktop's times: warm reset (bar 300 ms), a step with screenshot and tree (bar 60 ms), 16 displays at once.
 
 Beside them stand floors of the same run: for the reset, the same application's process start until it has a window,
-without emptying anything; for the step, a look at the screen without an action. The tree is the calculator's: about
-80 elements of the toolkit, of which 36 are told.
+without emptying anything; for the step, a look at the screen without an action; for a new environment that takes a
+display which waited, one that opens its own; for memory, a display without application. The tree is the
+calculator's: 81 elements of the toolkit, of which 36 are told. Memory is the proportional share (PSS) of all
+processes of the sandboxes.
 """
 
 import asyncio
+import os
 import statistics
 import time
+from pathlib import Path
 
 from _harness import Row, finish, options
+from envgym_environments.gui.desktop import desktop_tasks
+from envgym_sandboxes.desktop.inside.rest import descendants
 from envgym_sandboxes.desktop.screen import open_desktop
 from envgym_sandboxes.namespace import NamespaceBackend
 
+from envgym.registry import make
 from envgym.screen import Click
 from envgym.task import World
 
@@ -26,11 +33,12 @@ async def timed(work):
 
 
 async def one(repeats):
-    """Medians in ms: opening, reset, launch alone, step, view alone, act alone."""
+    """Medians in ms: opening, reset, launch alone, step, view alone, act alone; and MB of a display alone."""
     async with NamespaceBackend() as backend, await backend.create(World()) as sandbox:
         began = time.perf_counter()
         screen = await open_desktop(sandbox)
         opened = (time.perf_counter() - began) * 1e3
+        alone = memory_mb()
         launches, resets, steps, views, acts = [], [], [], [], []
         for _ in range(repeats):
             cleared = await timed(screen.clear())
@@ -44,11 +52,34 @@ async def one(repeats):
             views.append(viewed)
             acts.append(acted)
         await screen.close()
-    return [opened, *(statistics.median(values) for values in (resets, launches, steps, views, acts))]
+    return [opened, *(statistics.median(values) for values in (resets, launches, steps, views, acts)), alone]
+
+
+async def environments(repeats):
+    """Medians in ms from a new environment to its first observation: with a display that waited, and without."""
+    task = desktop_tasks(kind="arithmetic")[0]
+    async with NamespaceBackend() as backend:
+        found = []
+        for warm in (1, 0):
+            times = []
+            for _ in range(repeats + warm):
+                env = make("desktop", task, backend=backend, warm=warm)
+                times.append(await timed(env.reset(seed=0)))
+                await env.close()
+            found.append(statistics.median(times[warm:]))  # the first opened its own
+    return found
+
+
+def memory_mb():
+    """The proportional share of all processes below this one."""
+    shares = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in descendants(os.getpid())]
+    return (
+        sum(int(line.split()[1]) for text in shares for line in text.splitlines() if line.startswith("Pss:")) / 1024
+    )
 
 
 async def many(count):
-    """Seconds until `count` displays have an application each, and steps per second on all of them at once."""
+    """Seconds until `count` displays have an application each, steps per second on all, MB of each, mistakes."""
 
     async def begin(sandbox):
         screen = await open_desktop(sandbox)
@@ -63,10 +94,11 @@ async def many(count):
         began = time.perf_counter()
         digits = await asyncio.gather(*map(press, screens, range(count)))
         rate = 2 * count / (time.perf_counter() - began)
+        share = memory_mb() / count
         crossed = sum(shown != str(at % 10) * 2 for at, shown in enumerate(digits))
         for sandbox in sandboxes:
             await sandbox.close()
-    return started, rate, crossed
+    return started, rate, share, crossed
 
 
 async def press(screen, at):
@@ -81,14 +113,25 @@ async def press(screen, at):
 def main(arguments=None):
     given = options(__doc__, arguments)
     repeats, displays = (2, 2) if given.quick else (7, 16)
-    opened, reset, launch, step, view, act = asyncio.run(one(repeats))
-    started, rate, crossed = asyncio.run(many(displays))
+    opened, reset, launch, step, view, act, alone = asyncio.run(one(repeats))
+    waited, fresh = asyncio.run(environments(repeats))
+    started, rate, share, crossed = asyncio.run(many(displays))
     rows = [
         Row("warm reset", reset, launch, "start of the application", "ms", 300.0, absolute=True),
         Row("step: click, tree, screenshot", step, view, "tree and screenshot", "ms", 60.0, absolute=True),
         Row("click until all rest", act, view, "tree and screenshot", "ms"),
+        Row(
+            "new environment, display waited",
+            waited,
+            fresh,
+            "with a display of its own",
+            "ms",
+            300.0,
+            absolute=True,
+        ),
         Row("opening a display", opened, launch, "start of the application", "ms"),
         Row(f"{displays} displays with an application", started, opened / 1e3, "opening one", "s"),
+        Row(f"memory of each of {displays}", share, alone, "a display alone", "MB"),
         Row("displays that show another's digits", crossed, displays, "displays", "number", 0, absolute=True),
     ]
     finish("desktop_speed", rows, given, steps_per_second=rate, displays=displays)

@@ -7,6 +7,7 @@ models into these actions.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol, Self
@@ -84,7 +85,8 @@ class ScreenView:
     """What was asked for and nothing else: None is what was not asked for.
 
     size: width and height in pixels. tree: in reading order, shown elements only. image: PNG, without the pointer.
-    cut: how many elements or characters of `tree` were left out because there were too many.
+    cut: how many elements or characters of `tree` were left out because there were too many; a program that does
+    not answer counts as one.
     """
 
     size: tuple[int, int]
@@ -267,6 +269,11 @@ class Screen(Protocol):
         """Width and height in pixels."""
         ...
 
+    @property
+    def thorough(self) -> bool:
+        """Whether `clear` also removes what programs left outside of their home."""
+        ...
+
     async def launch(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, within_s: float = 60.0
     ) -> None:
@@ -285,7 +292,16 @@ class Screen(Protocol):
         ...
 
     async def clear(self) -> None:
-        """End all programs, empty their home, forget refs and clipboard: as it was when it was opened."""
+        """End all programs, empty their home, forget refs, clipboard and locked keys: as it was when opened."""
+        ...
+
+    def watched(self, *, control: bool = False) -> AbstractAsyncContextManager[tuple[str, int]]:
+        """While this lasts, people can look at the display by VNC: the host and port, on the host's own loopback.
+
+        control: they may point and type, too. Whether somebody watches changes nothing that programs do; the
+        picture moves between calls. Every user of the host may connect. Raises ValueError where the sandbox cannot
+        forward.
+        """
         ...
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from envgym_sandboxes.desktop.inside.leavings import contents, grounds, layers, put_back
 from envgym_sandboxes.desktop.inside.png import png
 from envgym_sandboxes.desktop.inside.rest import descendants
 from envgym_sandboxes.desktop.screen import open_desktop
@@ -76,6 +77,29 @@ def test_descendants_are_the_living_ones_below_a_process():
         assert child.pid not in descendants(child.pid)
         child.communicate(b"\n", timeout=60)
     assert child.pid not in descendants(os.getpid())
+
+
+def test_on_a_machine_that_is_no_sandbox_nothing_is_looked_for_to_be_removed(tmp_path):
+    assert layers() == []
+    assert grounds(tmp_path) == {}
+
+
+def test_files_are_put_back_as_they_were(tmp_path):
+    folder = tmp_path / "cache"
+    (folder / "fonts").mkdir(parents=True)
+    (folder / "fonts/a").write_bytes(b"a")
+    first = contents(folder)
+    (folder / "fonts/a").write_bytes(b"b")
+    (folder / "new").symlink_to(tmp_path)
+    put_back(folder, first)
+    assert contents(folder) == first
+    (folder / "fonts/a").unlink()
+    (folder / "fonts").rmdir()
+    (folder / "fonts").symlink_to(tmp_path)
+    put_back(folder, first)
+    assert contents(folder) == first
+    assert sorted(path.name for path in folder.iterdir()) == ["fonts"]
+    assert not (folder / "fonts").is_symlink()
 
 
 @pytest.mark.slow
@@ -169,6 +193,84 @@ def test_a_closed_display_leaves_no_process_and_no_file_and_its_sandbox_goes_on(
             assert files.stdout == b"", files.stdout
 
     asyncio.run(run())
+
+
+def differing(pixels: bytes, rows: bytes, size: tuple[int, int]) -> list[tuple[int, int]]:
+    """Where pixels of a picture (blue, green, red, nothing) and of a PNG's rows are not the same."""
+    width, height = size
+    return [
+        (x, y)
+        for y in range(height)
+        for x in range(width)
+        if pixels[(at := 4 * (y * width + x)) : at + 3][::-1]
+        != rows[(at := y * (3 * width + 1) + 3 * x + 1) : at + 3]
+    ]
+
+
+async def frame(place: tuple[str, int], *, keys: str = "") -> tuple[tuple[int, int], bytes]:
+    """Size and pixels (blue, green, red, nothing) of a VNC server's picture, by RFC 6143; keys are typed before."""
+    reader, writer = await asyncio.open_connection(*place)
+    try:
+        assert await reader.readexactly(12) == b"RFB 003.008\n"
+        writer.write(b"RFB 003.008\n")
+        assert 1 in await reader.readexactly((await reader.readexactly(1))[0]), "no password is asked for"
+        writer.write(b"\x01")
+        assert await reader.readexactly(4) == bytes(4)
+        writer.write(b"\x01")
+        *size, length = struct.unpack(">HH16xI", await reader.readexactly(24))
+        await reader.readexactly(length)
+        writer.write(struct.pack(">B3xBBBBHHHBBB3x", 0, 32, 24, 0, 1, 255, 255, 255, 16, 8, 0))
+        writer.write(struct.pack(">BxHi", 2, 1, 0))
+        for key in keys:
+            writer.write(b"".join(struct.pack(">BB2xI", 4, down, ord(key)) for down in (1, 0)))
+        writer.write(struct.pack(">BBHHHH", 3, 0, 0, 0, *size))
+        pixels = bytearray(4 * size[0] * size[1])
+        kind, count = struct.unpack(">BxH", await reader.readexactly(4))
+        assert kind == 0
+        for _ in range(count):
+            left, top, width, height, encoding = struct.unpack(">HHHHi", await reader.readexactly(12))
+            assert encoding == 0
+            for row in range(top, top + height):
+                at = 4 * (row * size[0] + left)
+                pixels[at : at + 4 * width] = await reader.readexactly(4 * width)
+        return (size[0], size[1]), bytes(pixels)
+    finally:
+        writer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(400)
+@installed
+def test_a_viewer_sees_the_screen_and_changes_nothing_unless_it_may(make):
+    async def use(sandbox: Sandbox, screen: Screen) -> None:
+        await sandbox.write("/work/a.txt", b"one\n")
+        await screen.launch(["mousepad", "a.txt"])
+        async with screen.watched() as place:
+            seen = (await screen.view(image=True)).image
+            assert seen is not None
+            size, pixels = await asyncio.wait_for(frame(place, keys="zz"), 60)
+            shape, rows = ppm(seen)
+            assert size == shape
+            others = [(x, y) for x, y in differing(pixels, rows, size) if x < size[0] - 32 or y < size[1] - 32]
+            assert others == [], "nothing differs but the pointer, which waits in a corner"
+            assert (await screen.act(Wait(2.0))).settled, "who watches is no work of the programs"
+            assert (await screen.view()).find("text")[0].text == "one\n"
+        with pytest.raises(OSError, match=r"Connect|refused"):
+            await frame(place)
+        async with screen.watched(control=True) as place:
+            while (await screen.view()).find("text")[0].text == "one\n":
+                await asyncio.wait_for(frame(place, keys="z"), 60)
+        assert (await screen.view()).find("text")[0].text.startswith("z")
+        box = (await screen.view()).find("text")[0].box
+        for _ in range(2):
+            await screen.act(Click((box.x + 12, box.y + 10)))
+        await screen.act(Type("!"))
+        text = (await screen.view()).find("text")[0].text
+        assert "one" in text, "two clicks that follow each other are no double click, which would select a word"
+        assert "!" in text
+
+    on_screen(make, use)
 
 
 OWNER = """

@@ -4,10 +4,14 @@ Graded by what is: the files of the home, and what an element shows. The display
 reset ends the application, empties the home and starts anew, so nothing of the episode before is left.
 """
 
+import csv
 import hashlib
+import io
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Literal
 
 from envgym.env import Step, StopReason
@@ -15,13 +19,13 @@ from envgym.errors import EnvironmentFailure
 from envgym.limits import Resources
 from envgym.messages import Action, ImagePart, Message, ParseError, TextPart, ToolCall, ToolSpec
 from envgym.registry import EnvSpec
-from envgym.sandbox import Sandbox, SandboxBackend
-from envgym.screen import Screen, ScreenView
+from envgym.sandbox import SandboxBackend
+from envgym.screen import ScreenView
 from envgym.screen_tools import SCREEN_TOOLS, screen_action
-from envgym.screening import open_screen
 from envgym.task import Task, TaskSet, World
 from envgym.tools import check_call, parse_call, tool_spec
 from envgym_environments.experts import expert_of
+from envgym_environments.gui.displays import Display, give_back, take
 from envgym_environments.gui.problems import KINDS
 from envgym_environments.played import bounded, clean, draws, lazy_tasks
 
@@ -29,6 +33,7 @@ __all__ = ["SPEC", "DesktopPlay", "desktop_tasks", "expert"]
 
 See = Literal["tree", "image", "both"]
 _HOME = "/work"
+_CSV = "Gnumeric_stf:stf_csv"
 
 
 def done() -> None:
@@ -39,28 +44,36 @@ _DONE = tool_spec(done)
 
 
 def desktop_tasks(
-    count: int | None = 800, *, kind: str | None = None, difficulty: int | None = None, seed: int = 0
+    count: int | None = 800,
+    *,
+    kind: str | None = None,
+    difficulty: int | None = None,
+    seed: int = 0,
+    image: str = "host",
 ) -> TaskSet:
     """`count` tasks (None: without end) over several applications; every fifth is held out.
 
-    kind: one of `envgym_environments.gui.problems.KINDS`; difficulty: 1 to 5; None takes all in turn. Raises
+    kind: one of `envgym_environments.gui.problems.KINDS`; difficulty: 1 to 5; None takes all in turn.
+    image: of the sandbox, such as `desktop` of containers/images.toml. Raises
     ValueError for another kind, a difficulty out of bounds or a count below one.
     """
     if kind is not None and kind not in KINDS:
         raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}, or None for all in turn")
     if difficulty is not None and not 1 <= difficulty <= 5:
         raise ValueError(f"difficulty is {difficulty}; it must be 1 to 5, or None for all in turn")
+    world = World(image=image, workdir=_HOME, resources=Resources(memory_bytes=2 << 30))
     names = list(KINDS) if kind is None else [kind]
 
     def make(index: int, split: str) -> Task:
         name = names[index % len(names)]
-        level = difficulty or 1 + (index // len(names) + index) % 5
+        level = difficulty or 1 + (index // len(names) + index % len(names)) % 5
         problem = KINDS[name](draws(seed, index, level, 0xDE5C), level)
         return Task(
             id=f"desktop/{seed}/{name}/{level}/{index}",
             prompt=problem.prompt,
             split=split,
             seed=index,
+            world=world,
             metadata={"kind": name, "difficulty": level, **_plain(asdict(problem))},
         )
 
@@ -78,34 +91,43 @@ class DesktopPlay:
     """Implements `envgym.env.Playable`. Reward 1.0 when all that is wanted is so at `done` (GOAL), else 0.0.
 
     see: what an observation shows: the tree as text, an image (`ImagePart`; its PNG is in `Step.images`, and in
-    `images` until the next observation), or both. width, height: pixels.
+    `images` until the next observation), or both. width, height: pixels. warm: so many displays of ended environments
+    wait on the backend for the next ones. watch: a folder in which a file for each running episode tells viewers of
+    VNC where its display is.
     """
 
     tools: tuple[ToolSpec, ...] = (*SCREEN_TOOLS, _DONE)
     uses_seed = False  # what a task asks is drawn with the task
 
     def __init__(
-        self, task: Task, *, backend: SandboxBackend, see: See = "tree", width: int = 800, height: int = 600
-    ) -> None:
+        self, task: Task, *, backend: SandboxBackend, see: See = "tree", width: int = 800, height: int = 600,
+        warm: int = 0, watch: str = "",
+    ) -> None:  # fmt: skip
         if see not in ("tree", "image", "both"):
             raise ValueError(f"see is {see!r}; it must be 'tree', 'image' or 'both'")
+        if warm < 0:
+            raise ValueError(f"warm is {warm}; it must be 0 or more displays")
         self.task = task
         self.images: dict[str, bytes] = {}
         self._backend, self._see, self._size = backend, see, (width, height)
-        self._sandbox: Sandbox | None = None
-        self._screen: Screen | None = None
+        self._warm, self._watch = warm, watch
+        self._display: Display | None = None
+        self._watching = AsyncExitStack()
         self._last: Step | None = None
 
     async def reset(self, *, seed: int) -> Step:
         """The application as it starts, in a home with the task's files alone."""
         known = self.task.metadata
-        if self._screen is None:
-            world = self.task.world or World(workdir=_HOME, resources=Resources(memory_bytes=2 << 30))
-            self._sandbox = await self._backend.create(world)
-            self._screen = await open_screen(self._sandbox, width=self._size[0], height=self._size[1])
-        sandbox, screen = self._sandbox, self._screen
-        assert sandbox is not None
-        await screen.clear()
+        if self._display is None:
+            world = self.task.world
+            if world is None:
+                raise ValueError(f"task {self.task.id!r} has no world; tasks of `desktop_tasks` have one")
+            self._display = await take(self._backend, world, self._size)
+            if self._watch:
+                await self._watching.enter_async_context(_shown(self._display, Path(self._watch)))
+        else:
+            await self._display.screen.clear()
+        sandbox, screen = self._display
         files: Any = known["files"]
         for name, text in files.items():
             await sandbox.write(f"{sandbox.world.workdir}/{name}", text.encode())
@@ -116,7 +138,7 @@ class DesktopPlay:
 
     async def step(self, action: Action) -> Step:
         """Do what was called, in order, up to `done`; a mistake is answered."""
-        if self._last is None or self._screen is None or self._last.stop is not None:
+        if self._last is None or self._display is None or self._last.stop is not None:
             raise RuntimeError(f"step in task {self.task.id!r} before reset or after the end: call reset first")
         texts: list[str] = []
         origins: list[ToolCall | None] = []
@@ -131,18 +153,18 @@ class DesktopPlay:
         return self._last
 
     async def _do(self, call: ToolCall | ParseError) -> str:
-        assert self._screen is not None
+        assert self._display is not None
         chosen = call if isinstance(call, ParseError) else screen_action(call)
         if isinstance(chosen, ParseError):
             return f"error: {clean(chosen.message)[:500]}"
-        acted = await self._screen.act(chosen)
+        acted = await self._display.screen.act(chosen)
         told = f"error: {acted.fault}" if acted.fault else "done"
         return told if acted.settled else f"{told}; programs are still at work"
 
     async def _answer(self, texts: list[str], origins: list[ToolCall | None], *, ended: bool = False) -> Step:
         """What is shown after all that was done, in the last message."""
-        assert self._screen is not None
-        view = await self._screen.view(image=self._see != "tree", windows=True)
+        assert self._display is not None
+        view = await self._display.screen.view(image=self._see != "tree", windows=True)
         files = await self._files()
         if self._see != "image":
             texts[-1] = f"{texts[-1]}\n{bounded(str(view))}"
@@ -159,27 +181,55 @@ class DesktopPlay:
         key = _key(view, files)
         if not ended:
             return Step(tuple(messages), state_key=key, images=self.images)
-        channels = self._channels(view, files)
+        channels = await self._channels(view, files)
         reward = float(all(channels.values()))
         stop = StopReason.GOAL if reward else StopReason.SUBMITTED
         return Step(tuple(messages), reward, channels | {"reward": reward}, stop, key, images=self.images)
 
-    def _channels(self, view: ScreenView, files: dict[str, str]) -> dict[str, float]:
+    async def _channels(self, view: ScreenView, files: dict[str, str]) -> dict[str, float]:
         """Each part of what is wanted: 1.0 where it is so."""
         known: Any = self.task.metadata
         wanted = known["files"] if known["wanted"] is None else known["wanted"]
         digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in wanted.items()}
-        channels = {"files": float(files == digests)}
+        channels = {}
+        if known["table"] is not None:
+            document, values = known["table"]
+            channels["table"] = float(document in files and await self._table(document) == values)
+            files = files | {document: digests[document]}  # its bytes are the program's matter
+        channels["files"] = float(files == digests)
         if known["shows"] is not None:
             role, text = known["shows"]
             channels["shows"] = float(any(node.text == text for node in view.find(role)))
         return channels
 
+    async def _table(self, document: str) -> list[list[str]] | None:
+        """The values of a spreadsheet's first sheet, computed; None where it is no spreadsheet."""
+        assert self._display is not None
+        command = [
+            "/usr/bin/ssconvert",
+            f"--export-type={_CSV}",
+            f"{self._display.sandbox.world.workdir}/{document}",
+            "fd://1",
+        ]
+        found = await self._display.sandbox.exec(command, timeout_s=60)
+        if found.exit_code or found.timed_out:
+            return None
+        try:
+            rows = list(csv.reader(io.StringIO(found.stdout.decode("utf-8", "replace"), newline="")))
+        except csv.Error:
+            return None
+        for row in rows:
+            while row and not row[-1]:
+                row.pop()
+        while rows and not rows[-1]:
+            rows.pop()
+        return rows
+
     async def _files(self) -> dict[str, str]:
         """The sha256 of every file in the home."""
-        assert self._sandbox is not None
+        assert self._display is not None
         command = ["/usr/bin/find", ".", "-type", "f", "-exec", "/usr/bin/sha256sum", "--zero", "{}", "+"]
-        found = await self._sandbox.exec(command, timeout_s=60)
+        found = await self._display.sandbox.exec(command, timeout_s=60)
         if found.exit_code:
             raise EnvironmentFailure(
                 f"the home cannot be looked at: {found.stderr[-300:].decode(errors='replace')}"
@@ -189,10 +239,30 @@ class DesktopPlay:
         return {name.removeprefix("./"): digest for digest, _, name in pairs}
 
     async def close(self) -> None:
-        """End display and sandbox."""
-        sandbox, self._sandbox, self._screen = self._sandbox, None, None
-        if sandbox is not None:
-            await sandbox.close()
+        """End display and sandbox, or let them wait for the next environment."""
+        display, self._display = self._display, None
+        await self._watching.aclose()
+        if display is not None:
+            await give_back(self._backend, self._size, display, most=self._warm)
+
+
+@asynccontextmanager
+async def _shown(display: Display, folder: Path) -> AsyncIterator[None]:
+    """While this lasts, a file says where the display can be watched, in the form that TigerVNC's viewer opens."""
+    async with display.screen.watched() as (host, port):
+        with _told(folder, f"{display.sandbox.id}.vnc", f"ServerName={host}::{port}\nViewOnly=1\n"):
+            yield
+
+
+@contextmanager
+def _told(folder: Path, name: str, settings: str) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"TigerVNC Configuration file Version 1.0\n\n{settings}")
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _key(view: ScreenView, files: dict[str, str]) -> str:
@@ -245,6 +315,6 @@ SPEC = EnvSpec(
     name="desktop",
     tasks=desktop_tasks,
     make=_make,
-    description="Real applications on a display: editor, calculator, terminal; graded by files and what is shown.",
+    description="Editor, spreadsheet, file manager and others on a display; graded by files and what is shown.",
     sandbox=True,
 )

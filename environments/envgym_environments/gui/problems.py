@@ -1,39 +1,17 @@
-"""What is asked on a desktop: problems drawn by a generator, each with its application, its files, its goal, a way.
-
-A problem is plain data. Its way is a reference solution in steps that name elements by role and name, which the
-expert looks up in what it sees; no observation shows it.
-"""
+"""What is asked on a desktop, drawn by a generator: on the calculator, in editor and terminal; and all kinds."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
+from envgym_environments.gui.folders import discard, move, tidy
+from envgym_environments.gui.problem import NAMES, TASK, Problem, Way, named
+from envgym_environments.gui.sheets import enter, fill, total
 from envgym_environments.words import pick
 
-__all__ = ["KINDS", "Problem"]
-
-Way = tuple[tuple[str, ...], ...]
-"""Steps: a tool's name and its arguments; ``@role:name`` stands for the ref of an element."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """files: name -> text, in the home. wanted: the files at the end, all of them, None: as they were.
-
-    shows: (role, text): an element of that role must show that text at the end; None: whatever.
-    """
-
-    prompt: str
-    program: tuple[str, ...]
-    way: Way
-    files: dict[str, str] = field(default_factory=dict)
-    wanted: dict[str, str] | None = None
-    shows: tuple[str, str] | None = None
-
+__all__ = ["KINDS"]
 
 _CALCULATOR = ("galculator",)
-_TASK = "Do this on the desktop, then call done. "
 
 
 def _clicks(keys: str) -> Way:
@@ -51,7 +29,7 @@ def arithmetic(rng: np.random.Generator, level: int) -> Problem:
     result = _value(text)
     if result in (0, terms[0]):
         text, result = f"{text}+{terms[0] + 1}", result + terms[0] + 1
-    prompt = f"{_TASK}Compute {text} with the calculator, so that its display shows the result."
+    prompt = f"{TASK}Compute {text} with the calculator, so that its display shows the result."
     return Problem(prompt, _CALCULATOR, _clicks(text + "="), shows=("text", str(result)))
 
 
@@ -70,30 +48,25 @@ def root(rng: np.random.Generator, level: int) -> Problem:
     """The square root of a square on the calculator, and something added."""
     number, more = int(rng.integers(11, 40 * level + 20)), int(rng.integers(2, 100))
     prompt = (
-        f"{_TASK}On the calculator, take the square root of {number * number} and add {more}: its display must "
+        f"{TASK}On the calculator, take the square root of {number * number} and add {more}: its display must "
         "show the result."
     )
     way = (*_clicks(str(number * number)), ("click", "@toggle button:sqrt"), *_clicks(f"+{more}="))
     return Problem(prompt, _CALCULATOR, way, shows=("text", str(number + more)))
 
 
-_THINGS = (
-    "apples", "bolts", "candles", "drums", "envelopes", "folders", "gloves", "hinges", "inks", "jars", "kettles",
-    "lamps", "mirrors", "nails", "ovens", "pencils", "quilts", "ropes", "stamps", "towels",
-)  # fmt: skip
 _SAVE = ("press", "ctrl+s")
-_NAMES = ("list", "notes", "order", "stock", "plan", "memo")
 
 
 def _list(rng: np.random.Generator, level: int) -> tuple[str, list[str]]:
     """A file's name and its lines, no two of them alike."""
-    things = [str(one) for one in rng.permutation(_THINGS)[: 3 + level]]
-    return f"{pick(rng, _NAMES)}.txt", [f"{int(rng.integers(2, 500))} {thing}" for thing in things]
+    things = named(rng, 3 + level)
+    return f"{pick(rng, NAMES)}.txt", [f"{int(rng.integers(2, 500))} {thing}" for thing in things]
 
 
 def _edited(name: str, lines: list[str], after: list[str], prompt: str, way: Way) -> Problem:
     before, wanted = ("\n".join(text) + "\n" for text in (lines, after))
-    prompt = f"{_TASK}In the editor, {prompt} Save {name}, and change nothing else."
+    prompt = f"{TASK}In the editor, {prompt} Save {name}, and change nothing else."
     return Problem(prompt, ("mousepad", name), way, {name: before}, {name: wanted})
 
 
@@ -138,11 +111,11 @@ def sort(rng: np.random.Generator, level: int) -> Problem:
 
 def rename(rng: np.random.Generator, level: int) -> Problem:
     """Files renamed in a terminal."""
-    names = [str(one) for one in rng.permutation(_THINGS)[: 2 + level]]
+    names = named(rng, 2 + level)
     files = {f"{name}.txt": f"{name}\n" for name in names}
     old, new = names[0], f"{names[0]}-{int(rng.integers(2, 1000))}"
     wanted = {f"{new}.txt" if name == f"{old}.txt" else name: text for name, text in files.items()}
-    prompt = f"{_TASK}In the terminal, rename {old}.txt to {new}.txt. Leave all other files as they are."
+    prompt = f"{TASK}In the terminal, rename {old}.txt to {new}.txt. Leave all other files as they are."
     return Problem(prompt, _TERMINAL, (("type_text", f"mv {old}.txt {new}.txt\n"),), files, wanted)
 
 
@@ -151,18 +124,19 @@ _TERMINAL = ("xterm", "-e", "/bin/sh")
 
 def collect(rng: np.random.Generator, level: int) -> Problem:
     """Several files joined in a terminal."""
-    names = [f"{one}.txt" for one in rng.permutation(_THINGS)[: 2 + level]]
+    names = [f"{one}.txt" for one in named(rng, 2 + level)]
     files = {name: f"{int(rng.integers(2, 1000))} {name.removesuffix('.txt')}\n" for name in names}
-    into = f"{pick(rng, _NAMES)}.txt"
+    into = f"{pick(rng, NAMES)}.txt"
     listed = " ".join(names)
     wanted = files | {into: "".join(files[name] for name in names)}
     prompt = (
-        f"{_TASK}In the terminal, write the contents of {listed}, in this order, one after the other into {into}."
+        f"{TASK}In the terminal, write the contents of {listed}, in this order, one after the other into {into}."
     )
     return Problem(prompt, _TERMINAL, (("type_text", f"cat {listed} > {into}\n"),), files, wanted)
 
 
-KINDS: dict[str, Callable[[np.random.Generator, int], Problem]] = {
-    function.__name__: function for function in (arithmetic, append, rename, root, delete, collect, change, sort)
-}
+_ALL = (
+    arithmetic, append, rename, enter, move, root, delete, collect, total, discard, change, sort, fill, tidy,
+)  # fmt: skip
+KINDS: dict[str, Callable[[np.random.Generator, int], Problem]] = {function.__name__: function for function in _ALL}
 """Problems by their names."""

@@ -7,23 +7,26 @@ Only the contract of `Sandbox` is used: its walls, limits and end are the displa
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from envgym.errors import EnvironmentFailure, InfrastructureFailure, SandboxUnavailable
+from envgym.errors import EnvironmentFailure, InfrastructureFailure, SandboxDied, SandboxUnavailable
 from envgym.sandbox import Sandbox
 from envgym.screen import Acted, Box, Node, ScreenAction, ScreenView, Wait, Window
 from envgym_sandboxes.interpreter_line import Down, Line
 from envgym_sandboxes.interpreter_server import BOOT
 
-__all__ = ["PACKAGES", "DesktopScreen", "open_desktop"]
+__all__ = ["PACKAGES", "VIEWER_PACKAGE", "DesktopScreen", "open_desktop"]
 
-PACKAGES = ("xvfb", "openbox", "dbus-daemon", "at-spi2-core", "libxtst6", "python3-gi", "gir1.2-atspi-2.0")
+PACKAGES = ("xvfb", "openbox", "dbus-daemon", "at-spi2-core", "libxtst6", "python3-gi")
 """Debian's packages that a display needs, without any application."""
+VIEWER_PACKAGE = "tigervnc-scraping-server"
+"""Debian's package that shows a display by VNC."""
 _PYTHON = "/usr/bin/python3"
 _START_S = 120.0
 _SLACK_S = 60.0
@@ -32,13 +35,14 @@ _HERE = Path(__file__).resolve().parents[1]
 
 
 async def open_desktop(
-    sandbox: Sandbox, *, width: int = 800, height: int = 600, settle_s: float = 3.0
+    sandbox: Sandbox, *, width: int = 800, height: int = 600, settle_s: float = 3.0, alone: bool = False
 ) -> "DesktopScreen":
     """Start a display in a sandbox: X server, window manager, private buses; no program yet.
 
     width, height: pixels. settle_s: how long an action waits at most for all programs to rest. The workdir is the
-    home of programs: `clear` empties it. Raises ValueError for an option that cannot be; SandboxUnavailable when
-    packages are missing; SandboxDied.
+    home of programs: `clear` empties it. alone: nothing else uses this sandbox, so that `clear` also removes every
+    file that is new anywhere in it (not in /usr, and only where the sandbox has layers of its own). Raises
+    ValueError for an option that cannot be; SandboxUnavailable when packages are missing; SandboxDied.
     """
     for name, value in (("width", width), ("height", height)):
         if not _LEAST <= value <= _MOST:
@@ -51,6 +55,7 @@ async def open_desktop(
         "most": sandbox.world.resources.output_bytes // 2,
         "width": width,
         "height": height,
+        "alone": alone,
     }
     packed = base64.b64encode(zlib.compress(json.dumps(given).encode()))
     # bytecode is not written: the home is to be as it was
@@ -62,7 +67,9 @@ async def open_desktop(
             f"no display could be started in sandbox {sandbox.id}: {error}. It needs Debian's packages "
             f"{', '.join(PACKAGES)}: apt-get install --no-install-recommends {' '.join(PACKAGES)}"
         ) from None
-    return DesktopScreen(sandbox, line, (width, height), settle_s)
+    screen = DesktopScreen(sandbox, line, (width, height), settle_s)
+    await screen.learn()
+    return screen
 
 
 @cache
@@ -85,6 +92,11 @@ class DesktopScreen:
         self.sandbox, self.size = sandbox, size
         self._line, self._settle_s = line, settle_s
         self._closed = False
+        self.thorough = False
+
+    async def learn(self) -> None:
+        """Ask what `thorough` is."""
+        self.thorough = (await self._ask("thorough", 0.0))["thorough"]
 
     async def _ask(self, op: str, most_s: float, **given: Any) -> dict[str, Any]:
         if self._closed:
@@ -131,6 +143,23 @@ class DesktopScreen:
     async def clear(self) -> None:
         """See the contract."""
         await self._ask("clear", _START_S)
+
+    @asynccontextmanager
+    async def watched(self, *, control: bool = False) -> AsyncIterator[tuple[str, int]]:
+        """See the contract. Raises SandboxUnavailable where the sandbox has no `VIEWER_PACKAGE`."""
+        answer = await self._ask("watch", _START_S, control=control)
+        if answer["fault"]:
+            raise SandboxUnavailable(
+                f"the display in sandbox {self.sandbox.id} cannot be watched: {answer['fault']}. It needs Debian's "
+                f"package {VIEWER_PACKAGE}: apt-get install --no-install-recommends {VIEWER_PACKAGE}"
+            )
+        try:
+            async with self.sandbox.forward(answer["port"]) as place:
+                yield place
+        finally:
+            if not self._closed:
+                with suppress(InfrastructureFailure, SandboxDied):  # with the display its server ends
+                    await self._ask("unwatch", 0.0)
 
     async def close(self) -> None:
         """See the contract."""

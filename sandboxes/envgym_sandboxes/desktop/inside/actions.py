@@ -1,9 +1,12 @@
 """Doing what was asked: every action of `envgym.screen`, on the display or through the accessibility interface."""
 
+import math
+import time
 from collections.abc import Callable
 from typing import Any
 
 from envgym_sandboxes.desktop.inside.keys import Keyboard, NoKey
+from envgym_sandboxes.desktop.inside.programs import TWICE_MS
 from envgym_sandboxes.desktop.inside.tree import Tree
 from envgym_sandboxes.desktop.inside.x11 import XDisplay
 
@@ -12,6 +15,8 @@ __all__ = ["Hand"]
 _BUTTONS = {"left": 1, "middle": 2, "right": 3}
 _UP, _DOWN, _LEFT, _RIGHT = 4, 5, 6, 7
 _DRAG_STEPS = 8
+_NEAR = 20
+"""Pixels: clicks that are farther apart are no double click to any program."""
 
 
 class _Nowhere(Exception):
@@ -23,6 +28,7 @@ class Hand:
 
     def __init__(self, x: XDisplay, keyboard: Keyboard, tree: Tree) -> None:
         self._x, self._keyboard, self._tree = x, keyboard, tree
+        self._clicked = ((-_NEAR, -_NEAR), 0.0)
         self._kinds: dict[str, Callable[..., str | None]] = {
             "Click": self._click, "Move": self._move, "Drag": self._drag, "Scroll": self._scroll,
             "Type": keyboard.type, "Press": keyboard.press, "Wait": lambda seconds: None,
@@ -39,10 +45,10 @@ class Hand:
     def _place(self, target: str | list[int]) -> tuple[int, int]:
         width, height = self._x.size
         if isinstance(target, str):
-            element = self._tree.element(target)
-            if element is None:
+            box = self._tree.box(target)
+            if box is None:
                 raise _Nowhere(f"there is no element {target}")
-            left, top, wide, high = self._tree.box(element)
+            left, top, wide, high = box
             if wide <= 0 or high <= 0:
                 raise _Nowhere(f"{target} is not shown")
             x, y = left + wide // 2, top + high // 2
@@ -56,11 +62,15 @@ class Hand:
         self._x.move(*self._place(target))
 
     def _click(self, target: str | list[int], button: str, count: int) -> None:
-        self._go(target)
+        place = self._place(target)
+        if math.dist(place, self._clicked[0]) < _NEAR:  # two actions are no double click, however fast they follow
+            time.sleep(max(0.0, self._clicked[1] + 1.2 * TWICE_MS / 1000 - time.monotonic()))
+        self._x.move(*place)
         for _ in range(count):
             self._x.button(_BUTTONS[button], True)
             self._x.button(_BUTTONS[button], False)
         self._x.sync()
+        self._clicked = place, time.monotonic()
 
     def _move(self, target: str | list[int]) -> None:
         self._go(target)

@@ -35,6 +35,10 @@ class Keyboard:
         self._room = len(free)
         self._own: dict[int, int] = {}  # keysym -> key
 
+    def forget(self) -> None:
+        """The keys give what they gave at first."""
+        self._own = {}
+
     def type(self, text: str) -> None:
         """Type a text. Raises NoKey for what no keyboard has."""
         for character in text:

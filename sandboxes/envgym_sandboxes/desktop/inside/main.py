@@ -26,24 +26,23 @@ _START_S = 60.0
 class Desktop:
     """Everything of one display."""
 
-    def __init__(self, top: str, size: tuple[int, int]) -> None:
-        self._programs = programs = Programs(top, os.getcwd(), size)
-        os.environ.update({name: programs.env[name] for name in ("DISPLAY", "DBUS_SESSION_BUS_ADDRESS")})
-        os.environ["XDG_RUNTIME_DIR"] = programs.env["XDG_RUNTIME_DIR"]
+    def __init__(self, top: str, size: tuple[int, int], *, alone: bool) -> None:
+        self._programs = programs = Programs(top, os.getcwd(), size, alone=alone)
         self._x = XDisplay(programs.display)
-        self._tree = Tree()
+        self._tree = Tree(programs.env["DBUS_SESSION_BUS_ADDRESS"])
         programs.until(self._x.supports, _START_S, lambda: "no window manager")
-        self._tree.look()  # starts the registry, which is then one of its own
         self.rest(_START_S)
         programs.keep()
-        self._hand = Hand(self._x, Keyboard(self._x, lambda: self.rest(5.0)), self._tree)
+        self._x.keep()
+        self._keyboard = Keyboard(self._x, lambda: self.rest(5.0))
+        self._hand = Hand(self._x, self._keyboard, self._tree)
         self._shown: tuple[bytes, str] = (b"", "")
         self._home()
 
     def rest(self, within_s: float) -> bool:
         """Wait until nobody does anything."""
         self._x.sync()
-        return settle(os.getpid(), within_s, self._tree.hear)
+        return settle(os.getpid(), within_s)
 
     def _home(self) -> None:
         """The pointer where nothing is."""
@@ -54,7 +53,8 @@ class Desktop:
         """What a request gives."""
         if self._programs.lost():
             raise StartFailed("a program of the display itself has ended")
-        answered: dict[str, Any] = getattr(self, f"do_{asked['op']}")(asked)
+        with self._programs.watching.still():
+            answered: dict[str, Any] = getattr(self, f"do_{asked['op']}")(asked)
         return answered
 
     def do_launch(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -81,6 +81,10 @@ class Desktop:
         fault = self._hand.do(asked["kind"], asked["given"])
         return {"fault": fault, "settled": self.rest(asked["settle_s"])}
 
+    def do_thorough(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Whether `clear` finds what programs leave outside of their home."""
+        return {"thorough": self._programs.thorough}
+
     def do_view(self, asked: dict[str, Any]) -> dict[str, Any]:
         """See `Screen.view`."""
         seen: dict[str, Any] = {"cut": 0}
@@ -102,10 +106,24 @@ class Desktop:
     def do_clear(self, asked: dict[str, Any]) -> dict[str, Any]:
         """See `Screen.clear`."""
         self._programs.clear()
+        self._x.restore()
+        self._keyboard.forget()
         self._home()
         settled = self.rest(_START_S)
         self._tree.forget()
         return {"settled": settled}
+
+    def do_watch(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """A VNC server; where it listens, or why there is none. See `DesktopScreen.watched`."""
+        try:
+            return {"fault": "", "port": self._programs.watching.begin(control=asked["control"])}
+        except OSError as error:
+            return {"fault": f"{error}; it said: {self._programs.said('vnc')}"}
+
+    def do_unwatch(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """No VNC server any more."""
+        self._programs.watching.end()
+        return {}
 
     def do_close(self, asked: dict[str, Any]) -> dict[str, Any]:
         """The end."""
@@ -114,11 +132,11 @@ class Desktop:
 
 
 def main(given: dict[str, Any]) -> NoReturn:
-    """The whole life of a display, in the workdir, which is the home of its programs. `given`: size, most."""
+    """The whole life of a display, in the workdir, the home of its programs. `given`: see `open_desktop`."""
     top = tempfile.mkdtemp(prefix="desktop-")
     code = 1
     try:
-        desktop = Desktop(f"{top}/desk", (given["width"], given["height"]))
+        desktop = Desktop(f"{top}/desk", (given["width"], given["height"]), alone=given["alone"])
         mailbox = Mailbox(top, given["most"], str)
         assert mailbox.fd is not None
         mailbox.say({"ready": top, "knock": False})

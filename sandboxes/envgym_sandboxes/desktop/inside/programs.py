@@ -6,19 +6,24 @@ All are children of the process that this runs in, which adopts orphans: what is
 import contextlib
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from envgym_sandboxes.desktop.inside.leavings import contents, entries, grounds, put_back, remove
 from envgym_sandboxes.desktop.inside.rest import descendants
+from envgym_sandboxes.desktop.inside.watching import Watching
 
-__all__ = ["Programs", "StartFailed"]
+__all__ = ["TWICE_MS", "Programs", "StartFailed"]
+
+TWICE_MS = 40
+"""Two clicks at one place within it are a double click, everywhere."""
 
 _PR_SET_CHILD_SUBREAPER = 36
-_SETTINGS = """[Settings]
+_SETTINGS = f"""[Settings]
+gtk-double-click-time={TWICE_MS}
 gtk-cursor-blink=false
 gtk-enable-animations=false
 gtk-recent-files-enabled=false
@@ -26,7 +31,18 @@ gtk-recent-files-max-age=0
 gtk-primary-button-warps-slider=false
 gtk-error-bell=false
 """
-_WINDOW_MANAGER = """<?xml version="1.0" encoding="UTF-8"?>
+_FILE_MANAGER = """<?xml version="1.0" encoding="UTF-8"?>
+<channel name="thunar" version="1.0">
+  <property name="last-view" type="string" value="ThunarDetailsView"/>
+  <property name="last-details-view-visible-columns" type="string" value="THUNAR_COLUMN_NAME"/>
+  <property name="last-statusbar-visible" type="bool" value="false"/>
+  <property name="last-side-pane" type="string" value="void"/>
+  <property name="misc-thumbnail-mode" type="string" value="THUNAR_THUMBNAIL_MODE_NEVER"/>
+</channel>
+"""
+"""Names alone, in a list: times of files and free space are other ones each time."""
+_CHANNELS = "config/xfce4/xfconf/xfce-perchannel-xml"
+_WINDOW_MANAGER = f"""<?xml version="1.0" encoding="UTF-8"?>
 <openbox_config xmlns="http://openbox.org/3.4/rc">
   <focus><focusNew>yes</focusNew><followMouse>no</followMouse><raiseOnFocus>yes</raiseOnFocus></focus>
   <placement><policy>Smart</policy><center>no</center></placement>
@@ -38,7 +54,7 @@ _WINDOW_MANAGER = """<?xml version="1.0" encoding="UTF-8"?>
     <keybind key="A-Tab"><action name="NextWindow"><dialog>none</dialog><finalactions><action name="Focus"/>
       <action name="Raise"/></finalactions></action></keybind>
   </keyboard>
-  <mouse><dragThreshold>1</dragThreshold>
+  <mouse><dragThreshold>1</dragThreshold><doubleClickTime>{TWICE_MS}</doubleClickTime>
     <context name="Titlebar"><mousebind button="Left" action="Drag"><action name="Move"/></mousebind>
       <mousebind button="Left" action="Press"><action name="Focus"/><action name="Raise"/></mousebind>
       <mousebind button="Left" action="DoubleClick"><action name="ToggleMaximize"/></mousebind></context>
@@ -59,20 +75,38 @@ class StartFailed(Exception):
 
 
 class Programs:
-    """The display's own programs, in `top`, a private directory; `home` is where all others begin."""
+    """The display's own programs, in `top`, a private directory; `home` is where all others begin.
 
-    def __init__(self, top: str, home: str, size: tuple[int, int]) -> None:
-        self.top, self.home = Path(top), Path(home)
+    alone: nobody else uses this sandbox, so that `clear` removes what is new anywhere in it.
+    """
+
+    def __init__(self, top: str, home: str, size: tuple[int, int], *, alone: bool) -> None:
+        self.top, self.home, self._alone = Path(top), Path(home), alone
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        for name in ("run", "config/gtk-3.0", "log", "own/config", "own/data", "own/state", "cache"):
+        for name in (
+            "run",
+            "config/gtk-3.0",
+            _CHANNELS,
+            "log",
+            "own/config",
+            "own/data",
+            "own/state",
+            "own/cache",
+            "own/tmp",
+        ):
             (self.top / name).mkdir(parents=True, mode=0o700)
         (self.top / "config/gtk-3.0/settings.ini").write_text(_SETTINGS)
+        (self.top / "resources").write_text(f"XTerm*multiClickTime: {TWICE_MS}\n")
+        (self.top / _CHANNELS / "thunar.xml").write_text(_FILE_MANAGER)
         (self.top / "openbox.xml").write_text(_WINDOW_MANAGER)
         self.env = self._environment()
         self.display = self._x_server(size)
         self.env["DISPLAY"] = self.display
         self._bus()
+        self.watching = Watching(lambda argv: self._start(argv, log="vnc"), self.display)
         self._own: set[int] = set()
+        self._grounds: dict[Path, set[Path]] = {}
+        self._cache: dict[Path, bytes] = {}
 
     def _environment(self) -> dict[str, str]:
         bus = f"unix:path={self.top}/run/bus"
@@ -85,12 +119,14 @@ class Programs:
             "XDG_DATA_HOME": f"{self.top}/own/data",
             "XDG_STATE_HOME": f"{self.top}/own/state",
             "XDG_CACHE_HOME": f"{self.top}/cache",
+            "TMPDIR": f"{self.top}/own/tmp",
             "DBUS_SESSION_BUS_ADDRESS": bus,
             "GSETTINGS_BACKEND": "memory",  # settings end with their program
             "GIO_USE_VFS": "local",
             "GIO_USE_VOLUME_MONITOR": "unix",
             "NO_AT_BRIDGE": "0",
             "GTK_OVERLAY_SCROLLING": "0",  # scroll bars that fade would never come to rest
+            "XENVIRONMENT": f"{self.top}/resources",
             "LIBGL_ALWAYS_SOFTWARE": "1",
             "LANG": "C.UTF-8",
             "TZ": "UTC",
@@ -99,21 +135,9 @@ class Programs:
     def _x_server(self, size: tuple[int, int]) -> str:
         os.makedirs("/tmp/.X11-unix", mode=0o1777, exist_ok=True)
         read, write = os.pipe()
-        screen = f"{size[0]}x{size[1]}x24"
-        fixed = [
-            "-displayfd",
-            str(write),
-            "-screen",
-            "0",
-            screen,
-            "-nolisten",
-            "tcp",
-            "-s",
-            "0",
-            "-dpms",
-            "-noreset",
-        ]
-        self._start(["Xvfb", *fixed], log="xvfb", pass_fds=(write,))
+        fixed = ("-nolisten", "tcp", "-s", "0", "-dpms", "-noreset")
+        shown = ("-displayfd", str(write), "-screen", "0", f"{size[0]}x{size[1]}x24")
+        self._start(["Xvfb", *shown, *fixed], log="xvfb", pass_fds=(write,))
         os.close(write)
         with open(read, "rb") as said:
             number = said.readline().strip()
@@ -128,6 +152,11 @@ class Programs:
         path = self.top / "run/bus"
         self.until(path.exists, 30.0, lambda: f"no bus: {self.said('dbus')}")
 
+    @property
+    def thorough(self) -> bool:
+        """Whether what programs leave anywhere is removed."""
+        return bool(self._grounds)
+
     def until(self, true: Callable[[], bool], within_s: float, why: Callable[[], str]) -> None:
         """Wait for a condition. Raises StartFailed with `why` when it does not come."""
         end = time.monotonic() + within_s
@@ -139,6 +168,8 @@ class Programs:
     def keep(self) -> None:
         """What runs now is the display's own, and lives as long as it."""
         self._own = descendants(os.getpid())
+        self._grounds = grounds(self.top.parent) if self._alone else {}
+        self._cache = contents(self.top / "cache")  # of fonts: without it each program would look at all of them
 
     def launch(self, argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
         """Start a program in the home. Raises StartFailed when there is none of that name."""
@@ -172,9 +203,9 @@ class Programs:
         return not self._own <= descendants(os.getpid())
 
     def clear(self) -> None:
-        """End all programs but the display's own, and empty the home."""
+        """End all programs but the display's own, empty the home, and remove what they left elsewhere."""
         end = time.monotonic() + 20
-        while others := descendants(os.getpid(), ended=True) - self._own:
+        while others := descendants(os.getpid(), ended=True) - self._own - self.watching.pids:
             if time.monotonic() > end:
                 raise StartFailed(f"processes {sorted(others)} do not end")
             for pid in others:
@@ -183,11 +214,13 @@ class Programs:
             time.sleep(0.001)
             self.reap()
         (self.top / "log/program").unlink(missing_ok=True)
-        for path in [*self.home.iterdir(), *(self.top / "own").glob("*/*")]:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, onerror=_opened)
-            else:
-                path.unlink()
+        for path in [*self.home.iterdir(), *(self.top / "own").glob("*/*"), *self._left()]:
+            remove(path)
+        put_back(self.top / "cache", self._cache)
+
+    def _left(self) -> list[Path]:
+        """What programs have put elsewhere."""
+        return [path for ground, there in self._grounds.items() for path in entries(ground) - there]
 
     def end(self) -> None:
         """End everything, and remove what a killed X server leaves."""
@@ -197,14 +230,3 @@ class Programs:
         number = self.display.removeprefix(":")
         for path in (f"/tmp/.X11-unix/X{number}", f"/tmp/.X{number}-lock"):
             Path(path).unlink(missing_ok=True)
-
-
-def _opened(_function: object, path: str, _error: object) -> None:
-    """A directory that its owner has closed to itself is opened, and removed."""
-    for one in (os.path.dirname(path), path):
-        with contextlib.suppress(OSError):
-            os.chmod(one, 0o700)
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)

@@ -6,7 +6,6 @@ do is runnable, however long it waits for a processor. What a program does by a 
 
 import os
 import time
-from collections.abc import Callable
 
 __all__ = ["descendants", "settle"]
 
@@ -76,8 +75,8 @@ def _switches(path: str) -> tuple[str, int] | None:
     return state, total
 
 
-def settle(root: int, within_s: float, tick: Callable[[], None]) -> bool:
-    """Wait until all below a process rest; False when they do not in time. `tick` is called between looks."""
+def settle(root: int, within_s: float) -> bool:
+    """Wait until all below a process rest; False when they do not in time."""
     end = time.monotonic() + within_s
     last: dict[int, int] | None = None
     alike = 0
@@ -89,5 +88,4 @@ def settle(root: int, within_s: float, tick: Callable[[], None]) -> bool:
         if time.monotonic() > end:
             return False
         last = counts
-        tick()
         time.sleep(_LOOK_S)

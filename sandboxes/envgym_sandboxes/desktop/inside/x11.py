@@ -15,6 +15,7 @@ _Z_PIXMAP = 2
 _ALL_PLANES = 0xFFFFFFFF
 _ANY_TYPE = 0
 _SHIFT = 0xFFE1
+_CORE_KEYBOARD, _ALL_MODIFIERS = 0x100, 0xFF
 
 
 class XGone(Exception):
@@ -49,7 +50,7 @@ class XDisplay:
     def __init__(self, name: str) -> None:
         self._x = x = ctypes.CDLL("libX11.so.6")
         self._test = ctypes.CDLL("libXtst.so.6")
-        for function in ("XOpenDisplay", "XGetImage", "XGetSubImage"):
+        for function in ("XOpenDisplay", "XGetImage", "XGetSubImage", "XListProperties", "XGetKeyboardMapping"):
             getattr(x, function).restype = c_void_p
         for function in ("XDefaultRootWindow", "XInternAtom", "XKeycodeToKeysym", "XStringToKeysym"):
             getattr(x, function).restype = c_ulong
@@ -66,6 +67,7 @@ class XDisplay:
         attributes = self._attributes(self.root)
         self.size = (attributes.width, attributes.height)
         self._frame: Any = None
+        self._first: tuple[set[int], tuple[int, ...]] = (set(), ())
 
     def sync(self) -> None:
         """Wait until the server has done all that was asked."""
@@ -99,11 +101,10 @@ class XDisplay:
 
     def free_codes(self) -> list[int]:
         """Keys that give nothing yet."""
-        least, most = c_int(), c_int()
-        self._x.XDisplayKeycodes(self._display, byref(least), byref(most))
+        least, count = self._key_range()
         return [
             code
-            for code in range(most.value, least.value, -1)
+            for code in range(least + count - 1, least, -1)
             if not any(self._x.XkbKeycodeToKeysym(self._display, c_uint(code), 0, level) for level in range(4))
         ]
 
@@ -112,6 +113,50 @@ class XDisplay:
         syms = (c_ulong * 2)(sym, sym)
         self._x.XChangeKeyboardMapping(self._display, c_int(code), c_int(2), syms, c_int(1))
         self.sync()
+
+    def keep(self) -> None:
+        """What the server holds now is what `restore` leaves: properties of the root window, and what keys give."""
+        self._first = self._notes(), self._keys()
+
+    def restore(self) -> None:
+        """Take away what programs have left in the server: notes on the root window, locks, other keys."""
+        notes, keys = self._first
+        for note in self._notes() - notes:
+            self._x.XDeleteProperty(self._display, c_ulong(self.root), c_ulong(note))
+        self._x.XkbLockModifiers(self._display, c_uint(_CORE_KEYBOARD), c_uint(_ALL_MODIFIERS), c_uint(0))
+        if self._keys() != keys:
+            least, count = self._key_range()
+            syms = (c_ulong * len(keys))(*keys)
+            width = c_int(len(keys) // count)
+            self._x.XChangeKeyboardMapping(self._display, c_int(least), width, syms, c_int(count))
+        self.sync()
+
+    def _notes(self) -> set[int]:
+        """The names of the root window's properties."""
+        count = c_int()
+        found = c_void_p(self._x.XListProperties(self._display, c_ulong(self.root), byref(count)))
+        if not found.value:
+            return set()
+        try:
+            return set(ctypes.cast(found, POINTER(c_ulong))[: count.value])
+        finally:
+            self._x.XFree(found)
+
+    def _key_range(self) -> tuple[int, int]:
+        """The first key, and how many there are."""
+        least, most = c_int(), c_int()
+        self._x.XDisplayKeycodes(self._display, byref(least), byref(most))
+        return least.value, most.value - least.value + 1
+
+    def _keys(self) -> tuple[int, ...]:
+        """What every key gives, as the server has it."""
+        least, count = self._key_range()
+        width = c_int()
+        found = c_void_p(self._x.XGetKeyboardMapping(self._display, c_uint(least), c_int(count), byref(width)))
+        try:
+            return tuple(ctypes.cast(found, POINTER(c_ulong))[: count * width.value])
+        finally:
+            self._x.XFree(found)
 
     @contextmanager
     def held(self, codes: list[int]) -> Iterator[None]:

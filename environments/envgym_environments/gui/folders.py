@@ -1,0 +1,69 @@
+"""What is asked of the file manager: files moved, removed and put in order, graded by what lies where."""
+
+import numpy as np
+
+from envgym_environments.gui.problem import TASK, Problem, Way, named
+
+__all__ = ["discard", "move", "tidy"]
+
+_PROGRAM = ("thunar",)
+
+
+def _files(rng: np.random.Generator, level: int, folders: int) -> tuple[dict[str, str], list[str], list[str]]:
+    """Files, their names, and folders, in each of which a file is, so that it is there."""
+    words = named(rng, 2 + level + folders)
+    names, inside = [f"{word}.txt" for word in words[folders:]], words[:folders]
+    texts = {name: f"{int(rng.integers(2, 1000))} {name.removesuffix('.txt')}\n" for name in names}
+    return texts | {f"{folder}/keep.txt": f"{folder}\n" for folder in inside}, names, inside
+
+
+def _select(name: str) -> Way:
+    return (("click", f"@table cell:{name}"),)
+
+
+def _into(names: list[str], folder: str) -> Way:
+    """Cut files one by one, put them into a folder, and come back."""
+    way: Way = ()
+    for name in names:
+        there = (
+            ("press", "ctrl+x"),
+            *_select(folder),
+            ("press", "Return"),
+            ("press", "ctrl+v"),
+            ("press", "alt+Up"),
+        )
+        way += (*_select(name), *there)
+    return way
+
+
+def move(rng: np.random.Generator, level: int) -> Problem:
+    """A file into a folder."""
+    files, names, (folder,) = _files(rng, level, 1)
+    wanted = {f"{folder}/{name}" if name == names[0] else name: text for name, text in files.items()}
+    prompt = f"{TASK}In the file manager, move {names[0]} into the folder {folder}. Leave all else as it is."
+    return Problem(prompt, _PROGRAM, _into(names[:1], folder), files, wanted)
+
+
+def discard(rng: np.random.Generator, level: int) -> Problem:
+    """Files removed for good: as many as half the level, and one more."""
+    files, names, _folders = _files(rng, level, 0)
+    gone = names[: 1 + level // 2]
+    wanted = {name: text for name, text in files.items() if name not in gone}
+    told = f"delete {' and '.join(gone)} for good, not into the trash."
+    prompt = f"{TASK}In the file manager, {told} Leave all else as it is."
+    way = tuple(step for name in gone for step in (*_select(name), ("press", "shift+Delete"), ("press", "Return")))
+    return Problem(prompt, _PROGRAM, way, files, wanted)
+
+
+def tidy(rng: np.random.Generator, level: int) -> Problem:
+    """Files into two folders, each into its own."""
+    files, names, folders = _files(rng, level, 2)
+    each = 1 + level // 3
+    parts = [names[:each], names[each : 2 * each]]
+    place = {name: f"{folder}/{name}" for folder, part in zip(folders, parts, strict=True) for name in part}
+    wanted = {place.get(name, name): text for name, text in files.items()}
+    told = " and ".join(f"{' and '.join(part)} into {folder}" for folder, part in zip(folders, parts, strict=True))
+    way = tuple(step for folder, part in zip(folders, parts, strict=True) for step in _into(part, folder))
+    return Problem(
+        f"{TASK}In the file manager, move {told}. Leave all else as it is.", _PROGRAM, way, files, wanted
+    )
