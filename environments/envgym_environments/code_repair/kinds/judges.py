@@ -9,6 +9,7 @@ from typing import Protocol
 
 from envgym_environments.code_repair.kinds.debugging import judge_debugging
 from envgym_environments.code_repair.kinds.refactoring import judge_refactoring
+from envgym_environments.code_repair.kinds.speed import judge_speed
 from envgym_environments.code_repair.kinds.test_writing import judge_tests
 from envgym_environments.code_repair.trials import Trials
 
@@ -28,4 +29,9 @@ class Judge(Protocol):
         ...
 
 
-JUDGES: dict[str, Judge] = {"tests": judge_tests, "refactor": judge_refactoring, "debug": judge_debugging}
+JUDGES: dict[str, Judge] = {
+    "tests": judge_tests,
+    "refactor": judge_refactoring,
+    "debug": judge_debugging,
+    "speed": judge_speed,
+}
