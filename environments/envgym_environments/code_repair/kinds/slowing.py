@@ -16,8 +16,8 @@ __all__ = ["SLOWING", "slowdowns"]
 
 _LOOPS = (cst.For, cst.While, cst.CompFor)
 _PURE = frozenset(
-    {"len", "list", "tuple", "set", "frozenset", "dict", "sorted", "sum", "min", "max", "str.lower", "lower", "upper",
-     "split", "splitlines", "strip", "replace", "join", "copy", "count", "index"}
+    {"len", "list", "tuple", "set", "frozenset", "dict", "sorted", "sum", "min", "max", "str.lower", "lower",
+     "upper", "split", "splitlines", "strip", "replace", "join", "copy", "count", "index"}
 )  # fmt: skip
 """Calls whose result depends on their arguments only; methods by their last name."""
 
@@ -110,7 +110,7 @@ def _is_plain(node: cst.BaseExpression) -> bool:
 def _bindings(
     node: cst.CSTNode, name: str, found: list[tuple[cst.BaseExpression, cst.CSTNode, bool]], *, inside: bool
 ) -> None:
-    """(value, statement, whether in a loop) of every binding of a name; what is no assignment counts as in a loop."""
+    """(value, statement, whether in a loop) of every binding of a name; no assignment is "in a loop"."""
     if isinstance(node, cst.Assign):
         for one in node.targets:
             if any(part.value == name for part in _names(one.target)):

@@ -4,7 +4,7 @@ An inefficiency is put into it (`slowing`) that the package's tests do not notic
 secret seed, from the shapes of the arguments that the tests gave it. Graded by the kernel's processor time of whole
 processes, slow code, submission and answer in turns with the same arguments, and by the interpreter's own steps
 where these show it. (Duan et al., "Leveraging Reinforcement Learning and Large Language Models for Code
-Optimization": a faster program counts once its tests pass. Hardware counters, where a machine has them, are not used.)
+Optimization": a faster program counts once its tests pass.)
 """
 
 import ast
@@ -27,10 +27,11 @@ from envgym_environments.code_repair.kinds.assemble import read_text
 from envgym_environments.code_repair.kinds.contract import Draft, Place, Seen
 from envgym_environments.code_repair.kinds.measured.calls import Calls, Cost, cost_of
 from envgym_environments.code_repair.kinds.measured.drawing import drawn_calls, grows
+from envgym_environments.code_repair.kinds.measured.states import answer_of
+from envgym_environments.code_repair.kinds.measured.states import changed as changed_state
 from envgym_environments.code_repair.kinds.moves import dotted
 from envgym_environments.code_repair.kinds.slowing import slowdowns
 from envgym_environments.code_repair.operators import Mutation, apply
-from envgym_environments.code_repair.patch import sort_patch
 from envgym_environments.code_repair.runner import WORKDIR, Layout, run_tests
 from envgym_environments.code_repair.trials import Trials
 
@@ -188,7 +189,7 @@ async def _calls_seen(
 class _Tried:
     """Measures states of the package in forks, as the grader will in sandboxes of their own."""
 
-    def __init__(  # noqa: PLR0913  # what is measured, on what, and by which seed
+    def __init__(
         self,
         base: Sandbox,
         place: Place,
@@ -315,27 +316,16 @@ class _Judged:
         self._trials, self._changed = trials, changed
         self._goal: Any = trials.task.metadata["goal"]
 
-    async def _cost(self, files: Mapping[str, str | None], calls: Calls, *, count: bool) -> Cost:
-        async with await self._trials.backend.create(self._trials.world) as sandbox:
-            for path, text in files.items():
-                if text is None:
-                    await sandbox.exec(["rm", "-f", "--", path])
-                else:
-                    await sandbox.write(path, text.encode("utf-8", "surrogatepass"))
-            return await cost_of(sandbox, calls, count=count)
-
     async def _round(self, size: int, number: int, *, count: bool = False) -> tuple[Cost, Cost, Cost]:
         """(slow, submission, answer) with arguments that are drawn now and used once."""
         layout, goal = self._trials.facts.layout, self._goal
         assert isinstance(layout, Layout)
         drawn = drawn_calls(goal["calls"], size, number, secrets.token_hex(16))
         calls = Calls(goal["module"], goal["function"], layout.source_root, drawn)
-        gold: Any = self._trials.task.metadata["gold"]
-        patch = str(gold["patch"])
-        path = str(self._trials.task.metadata["place"]["path"])  # type: ignore[index,call-overload]
-        source = await self._trials.source(path)
-        answer, _ = sort_patch(patch, layout, {path: source}.get)
-        found = [await self._cost(files, calls, count=count) for files in ({}, self._changed, answer)]
+        found = list[Cost]()
+        for state in ({}, self._changed, await answer_of(self._trials)):
+            async with changed_state(self._trials, state) as sandbox:
+                found.append(await cost_of(sandbox, calls, count=count))
         return found[0], found[1], found[2]
 
     async def channels(self) -> dict[str, float]:

@@ -35,7 +35,7 @@ def _rule(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
 
 
 def _rules() -> bytes:
-    """struct seccomp_data: the call's number at byte 0, the architecture at 4, the first argument at 16."""
+    """Of a `struct seccomp_data`: the call's number at byte 0, the architecture at 4, the first argument at 16."""
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"work is measured on {' and '.join(_ARCHITECTURES)}, not on {machine!r}")

@@ -18,16 +18,17 @@ import hashlib, importlib, itertools, sys
 
 function = getattr(importlib.import_module(job["module"]), job["function"])
 PLAIN = (type(None), bool, int, float, str, bytes, complex)
+ODD = chr(0)
 counted = 0
 
 
 def plain(value, depth=0):
-    """A text that is equal for equal plain data; "?" stands for what is none."""
+    """A text that is equal for equal plain data; ODD stands for what is none."""
     kind = type(value)
     if kind in PLAIN:
         return repr(value)
     if depth > 8:
-        return "?"
+        return ODD
     if kind in (list, tuple):
         return kind.__name__ + "[" + ",".join([plain(one, depth + 1) for one in value]) + "]"
     if kind in (set, frozenset):
@@ -37,7 +38,7 @@ def plain(value, depth=0):
         return "dict[" + ",".join(sorted(rows)) + "]"
     if hasattr(kind, "__next__"):
         return "iterator[" + ",".join([plain(one, depth + 1) for one in itertools.islice(value, 100000)]) + "]"
-    return "?"
+    return ODD
 
 
 def outcome(args, kwargs):
@@ -59,10 +60,11 @@ if job["count"]:
     sys.settrace(trace)
 found = [outcome(args, kwargs) for args, kwargs in job["calls"]]
 sys.settrace(None)
-say("outcomes", [hashlib.blake2b(one.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() for one in found],
-    counted, sum("?" in one for one in found), sum(one.startswith("raised") for one in found))
+texts = [one.encode("utf-8", "surrogatepass") for one in found]
+say("outcomes", [hashlib.blake2b(one, digest_size=16).hexdigest() for one in texts],
+    counted, sum(ODD in one for one in found), sum(one.startswith("raised") for one in found))
 '''
-"""job: module, function, calls (pairs of arguments and named ones), count (whether steps of the interpreter are)."""
+"""job: module, function, calls (pairs of arguments and named ones), count (whether the interpreter's steps are)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,8 @@ class Calls:
 class Cost:
     """What the calls gave, as digests (() where they did not come to their end), and cost.
 
-    cpu_s: processor seconds, import included. steps: instructions of the interpreter, 0 where they were not counted.
-    odd, raised: how many gave what is no plain data, or raised.
+    cpu_s: processor seconds, import included. steps: instructions of the interpreter, 0 where they were not
+    counted. odd, raised: how many gave what is no plain data, or raised.
     """
 
     outcomes: tuple[str, ...]

@@ -17,7 +17,7 @@ _SIZED = ("list", "tuple", "set", "frozenset", "dict", "str")
 
 
 def shape_of(value: Any, depth: int = 0) -> dict[str, Any] | None:
-    """The shape of plain data and of what is built in; None for anything else, and for what is nested deeper than three."""
+    """The shape of plain data and of what is built in; None for anything else, and for what is nested too deep."""
     kind = type(value).__name__
     if value is None or type(value) is bool:
         return {"is": kind}
@@ -31,7 +31,7 @@ def shape_of(value: Any, depth: int = 0) -> dict[str, Any] | None:
     if type(value) is range:
         return {"is": "list", "most": min(len(value), 12), "of": [{"is": "int", "low": 0, "high": 9}]}
     if callable(value) and getattr(builtins, str(getattr(value, "__name__", "")), None) is value:
-        return {"is": "builtin", "name": value.__name__}
+        return {"is": "builtin", "name": str(getattr(value, "__name__", ""))}
     if depth < _MOST_DEPTH and type(value) in (list, tuple, set, frozenset):
         return _inside({"is": kind, "most": min(len(value), 12)}, "of", value, depth)
     if depth < _MOST_DEPTH and type(value) is dict:
@@ -56,7 +56,9 @@ def grows(shape: dict[str, Any]) -> bool:
     return shape["is"] in _SIZED and bool(shape.get("letters") or shape.get("of") or shape.get("keys"))
 
 
-def drawn_calls(calls: list[dict[str, Any]], size: int, count: int, seed: str) -> list[tuple[list[Any], dict[str, Any]]]:
+def drawn_calls(
+    calls: list[dict[str, Any]], size: int, count: int, seed: str
+) -> list[tuple[list[Any], dict[str, Any]]]:
     """`count` pairs of arguments and named arguments; what can grow has about `size` elements or letters.
 
     calls: {"args": shapes, "kwargs": name -> shape} of calls that were seen.

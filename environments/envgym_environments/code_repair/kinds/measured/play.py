@@ -49,18 +49,16 @@ async def run_jobs(
 ) -> list[Told]:
     """Run the script once for each job (plain data), in a process of its own, `limit_s` seconds each at most.
 
-    alone: the script may start threads and no process. Raises SandboxDied where the worker itself did not come to its end.
+    alone: the script may start threads and no process. Raises SandboxDied where the worker did not come to its end.
     """
     nonce = secrets.token_hex(16)
-    public = json.dumps({"sources": _SOURCES, "jobs": len(jobs), "source_root": source_root, "script": script, "alone": alone})
-    given = [
-        {"job": base64.b64encode(pickle.dumps(job)).decode(), "limit_s": limit_s} for job in jobs
-    ]
+    public = json.dumps(
+        {"sources": _SOURCES, "jobs": len(jobs), "source_root": source_root, "script": script, "alone": alone}
+    )
+    given = [{"job": base64.b64encode(pickle.dumps(job)).decode(), "limit_s": limit_s} for job in jobs]
     secret = json.dumps({"nonce": nonce, "jobs": given}).encode()
     stdin = b"%8d" % len(public.encode()) + public.encode() + secret
-    done = await shell.exec(
-        [WARM_PYTHON, "-c", BOOT], stdin=stdin, timeout_s=30.0 + len(jobs) * (limit_s + 5.0)
-    )
+    done = await shell.exec([WARM_PYTHON, "-c", BOOT], stdin=stdin, timeout_s=30.0 + len(jobs) * (limit_s + 5.0))
     mark = nonce.encode() + b" "
     rows = [json.loads(line[len(mark) :]) for line in done.stdout.split(b"\n") if line.startswith(mark)]
     if len(rows) != len(jobs):

@@ -1,8 +1,8 @@
 """What stands in the sandbox above code that is measured: it forks a process per job and counts what that costs.
 
-The measured process gets a script and one job, knows no secret and holds no way out; what it says comes over a pipe,
-each line stamped here with the time. It can start no process (see `alone`), so its processor time, as the kernel
-counts it, is all that the work took. Standard library only: it may have come as source.
+The measured process gets a script and one job, knows no secret and holds no way out; what it says comes over a
+pipe, each line stamped here with the time. It can start no process (see `alone`), so its processor time, as the
+kernel counts it, is all that the work took. Standard library only: it may have come as source.
 """
 
 import base64
@@ -58,7 +58,7 @@ def _say(nonce: str, told: dict[str, Any]) -> None:
 
 
 def _told(tested: Tested, job: dict[str, Any], spared: set[int]) -> dict[str, Any]:
-    """One job: [seconds since it began, what was said] for each line, the status, and processor seconds of it all."""
+    """One job: [seconds since it began, what was said] for each line, the status, and what it cost."""
     before, began = _reaped_s(), time.monotonic()
     with contextlib.suppress(BrokenPipeError):  # it has ended already
         tested.go(job)
