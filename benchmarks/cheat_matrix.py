@@ -18,6 +18,7 @@ from envgym_environments.code_repair.cheats import CHEATS, IDLE
 from envgym_environments.code_repair.env import CodeRepair
 from envgym_environments.code_repair.factory import Plan, Yield, make_tasks
 from envgym_environments.code_repair.kinds.build import make_kind_tasks
+from envgym_environments.code_repair.kinds.ml.recipe import ml_packages
 from envgym_environments.code_repair.kinds.registry import KINDS
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.sources import packages
@@ -50,7 +51,8 @@ async def tasks_of(kind: str, names: Sequence[str], count: int, backend: Sandbox
             if len(found) >= count:
                 break
         return found
-    for package in [one for name in names for one in packages() if one.name == name]:
+    listed = ml_packages() if kind == "ml" else [one for name in names for one in packages() if one.name == name]
+    for package in listed:
         plan = Plan(per_package=count - len(found), kind="" if kind == "repair" else kind)
         make = make_tasks if kind == "repair" else make_kind_tasks
         async with aclosing(make(package, backend, plan, counts=Yield())) as made:

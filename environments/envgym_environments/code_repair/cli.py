@@ -23,6 +23,7 @@ from envgym_environments.code_repair.formats.cli import export_command, formats_
 from envgym_environments.code_repair.index import rebuild, write_index
 from envgym_environments.code_repair.judge import Distance, Issue, Operators
 from envgym_environments.code_repair.kinds.build import recheck_kinds
+from envgym_environments.code_repair.kinds.ml.recipe import ml_packages
 from envgym_environments.code_repair.kinds.registry import KINDS
 from envgym_environments.code_repair.local import Source, usable
 from envgym_environments.code_repair.mirrors.cli import mirror
@@ -103,12 +104,12 @@ def build(  # noqa: PLR0913  # one parameter per option
 ) -> None:
     """Fetch sources by hash, break them, keep what the tests prove, and write the task file."""
     chosen: list[Package | Project] = [*_chosen_projects(language or [], project or [], recipe_file)]
-    recipe, sources = packages(), [Source(path) for path in source or ()]
+    recipe, sources = ml_packages() if kind == "ml" else packages(), [Source(path) for path in source or ()]
     wanted = package or ([] if chosen or sources else [one.name for one in recipe])
     asked = None
     if rewrite:
         asked = Rewrite(writer_of(endpoint, model, key_env, writer, writer_option), tuple(rewrite))
-    _check_known("--package", wanted, [one.name for one in recipe], "packages.toml")
+    _check_known("--package", wanted, [one.name for one in recipe], "the packages")
     _check_known("--kind", [kind] if kind else [], list(KINDS), "the kinds")
     if kind and rewrite:
         raise typer.BadParameter("a model rewrites repairs only", param_hint="--kind with --rewrite")

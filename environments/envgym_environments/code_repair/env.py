@@ -43,8 +43,8 @@ class CodeRepair:
 
     tools: "full" or "compact". test_budget: how often the compact `test` may be called. memo: where results of
     tests are kept and shared: a `Memo`, a file (shared by runs), or None (shared by all environments on this
-    backend). The terminal step of a submitted episode carries the grade's channels, plus tests_run, and the
-    submitted patch; a truncated episode has none.
+    backend). types: grades also count type errors, see `CodeRepairGrader`. The terminal step of a submitted episode
+    carries the grade's channels, plus tests_run, and the submitted patch; a truncated episode has none.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class CodeRepair:
         tools: Tools = "full",
         test_budget: int = 4,
         memo: Memo | str | Path | None = None,
+        types: bool = False,
     ) -> None:
         if tools not in ("full", "compact"):
             raise ValueError(f"tools is {tools!r}; it must be 'full' or 'compact'")
@@ -66,7 +67,8 @@ class CodeRepair:
         self._budget = test_budget
         self._memo = memo if isinstance(memo, Memo) else Memo.of(backend) if memo is None else Memo.at(memo)
         self._backend = backend
-        self.grader = CodeRepairGrader(backend, memo=self._memo)
+        self._types = types
+        self.grader = CodeRepairGrader(backend, memo=self._memo, types=types)
         trials = Trials(task, backend, self._memo)
         if tools == "compact" and trials.facts.kind:
             raise ValueError(
@@ -187,7 +189,14 @@ class CodeRepair:
 
     async def fork(self) -> "CodeRepair":
         """See `Env.fork`."""
-        other = CodeRepair(self.task, self._backend, tools=self._kind, test_budget=self._budget, memo=self._memo)
+        other = CodeRepair(
+            self.task,
+            self._backend,
+            tools=self._kind,
+            test_budget=self._budget,
+            memo=self._memo,
+            types=self._types,
+        )
         return other if self._seed is None else await forked(self, other)
 
     async def close(self) -> None:

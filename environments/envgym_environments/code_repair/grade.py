@@ -23,6 +23,7 @@ from envgym_environments.code_repair.suites.suite import Suite
 from envgym_environments.code_repair.suites.verdict import judge_by_suite, judge_guarded
 from envgym_environments.code_repair.trials import Facts, Trials
 from envgym_environments.code_repair.twins import make_twins
+from envgym_environments.code_repair.type_errors import check_there_is_a_checker, new_type_errors
 
 __all__ = ["CodeRepairGrader"]
 
@@ -35,13 +36,18 @@ class CodeRepairGrader:
     of the patch that do not count and were left out), malformed (the patch does not apply), timeout, out_of_memory,
     crashed (the tests' process ended early), voided (a test that must fail was reported as anything else: what
     the tests said is worth nothing), patch_lines, lint (problems that the patch adds, see `problems`), and, where
-    the task has an answer, patch_similarity.
+    the task has an answer, patch_similarity. A kind of task has channels of its own (see `kinds`).
+    types: also types, the type errors that the patch adds, left out where there is nothing to say; it takes seconds
+    for each new submission. Raises ValueError where mypy is not installed.
     """
 
     name = "code-repair"
     version = "4"
 
-    def __init__(self, backend: SandboxBackend, *, memo: Memo | None = None) -> None:
+    def __init__(self, backend: SandboxBackend, *, memo: Memo | None = None, types: bool = False) -> None:
+        if types:
+            check_there_is_a_checker()
+        self._types = types
         self._backend = backend
         self._memo = Memo.of(backend) if memo is None else memo
 
@@ -55,7 +61,8 @@ class CodeRepairGrader:
             except EnvgymError as error:
                 raise GraderFailure(f"task {task.id!r} could not be graded: {error}") from error
 
-        key = digest_of("grade", self.version, trials.facts.key, submission)
+        asked = ("types",) if self._types else ()
+        key = digest_of("grade", self.version, trials.facts.key, submission, *asked)
         channels: dict[str, Any] = await self._memo.get(key, run)
         return Grade(grader=self.name, version=self.version, channels=dict(channels))
 
@@ -74,7 +81,10 @@ class CodeRepairGrader:
             channels = _channels(**channels)
         else:
             channels, repeats = await judge(trials, changed)
-        channels |= await _quality(trials, {path: base.get(path) for path in changed}, changed)
+        before = {path: base.get(path) for path in changed}
+        channels |= await _quality(trials, before, changed)
+        if self._types and (errors := await new_type_errors(before, changed, self._memo)) is not None:
+            channels["types"] = float(errors)
         channels["stripped"] = float(len(dropped))
         return channels if repeats else Unwritten(channels)
 

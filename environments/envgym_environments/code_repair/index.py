@@ -15,6 +15,7 @@ from envgym.task import Task
 from envgym_environments.code_repair.certify import Certificate, certificate_of, with_certificate
 from envgym_environments.code_repair.describe import Part, assemble
 from envgym_environments.code_repair.kinds.index import asked_again, is_of_a_kind, row_of
+from envgym_environments.code_repair.kinds.ml.recipe import ml_packages
 from envgym_environments.code_repair.operators import Mutation, candidates
 from envgym_environments.code_repair.runner import Layout
 from envgym_environments.code_repair.sources import Package, packages, source_tree
@@ -84,7 +85,7 @@ def write_index(tasks: Iterable[Task], path: Path, *, recipe: Sequence[Package] 
 
     Raises ValueError for a task that is not of the factory, or whose package the recipe does not have.
     """
-    known = {package.sha256: package for package in (packages() if recipe is None else recipe)}
+    known = {one.sha256: one for one in (*(packages() if recipe is None else recipe), *ml_packages())}
     groups: dict[str, list[Task]] = {}
     listed = list(tasks)
     for task in listed:

@@ -10,8 +10,13 @@ from envgym.sandbox import SandboxBackend
 from envgym.task import Task
 from envgym_environments.code_repair.conditions import PER_TASK, Condition, run_under
 from envgym_environments.code_repair.describe import restored
+from envgym_environments.code_repair.hidden import Hidden
+from envgym_environments.code_repair.memo import Memo
+from envgym_environments.code_repair.patch import parse_patch, sort_patch
 from envgym_environments.code_repair.runner import Layout
-from envgym_environments.code_repair.trials import Facts, world_text
+from envgym_environments.code_repair.suites.conditions import ON_TASK, run_suite_under
+from envgym_environments.code_repair.suites.suite import Suite
+from envgym_environments.code_repair.trials import Facts, Trials, world_text
 
 __all__ = ["recheck"]
 
@@ -19,23 +24,25 @@ __all__ = ["recheck"]
 async def recheck(tasks: Iterable[Task], backend: SandboxBackend, *, runs: int = 1) -> dict[str, str]:
     """Task id -> what went wrong first, for those that do not do what their lists say in every run.
 
-    Raises ValueError for a task without an answer, EnvgymError when the world breaks.
+    Raises ValueError for a task without an answer, or whose tests are laid over it when it is graded; EnvgymError
+    when the world breaks.
     """
     wrong: dict[str, str] = {}
     for task in tasks:
-        for condition in (Condition("plain"), *PER_TASK):
+        facts = Facts.of(task)
+        of_suite = isinstance(facts.layout, Suite)
+        for condition in (Condition("plain"), *(ON_TASK if of_suite else PER_TASK)):
             for _ in range(runs):
-                found = await _once(task, backend, condition)
+                look = _suite_once if of_suite else _once
+                found = await look(task, facts, backend, condition)
                 if found:
                     wrong.setdefault(task.id, f"under {condition.name!r}: {found}")
     return wrong
 
 
-async def _once(task: Task, backend: SandboxBackend, condition: Condition) -> str:
+async def _once(task: Task, facts: Facts, backend: SandboxBackend, condition: Condition) -> str:
     """What went wrong in one run of the untouched state and one of the repaired state; "" for nothing."""
-    facts = Facts.of(task)
-    if not isinstance(facts.layout, Layout):
-        raise ValueError(f"task {task.id!r} runs by the commands of a suite; conditions are of Python's tests")
+    assert isinstance(facts.layout, Layout)
     assert task.world is not None
     layout, world = facts.layout, task.world
     selection = (*facts.fail_to_pass, *facts.pass_to_pass)
@@ -60,3 +67,31 @@ async def _once(task: Task, backend: SandboxBackend, condition: Condition) -> st
         if not repaired.ok:
             return f"repaired, it fails {list(repaired.failing[:3])} {repaired.doubt}".strip()
     return ""
+
+
+async def _suite_once(task: Task, facts: Facts, backend: SandboxBackend, condition: Condition) -> str:
+    """The same of a suite's tests, which are run whole."""
+    suite, gold = facts.layout, task.metadata.get("gold")
+    assert isinstance(suite, Suite)
+    assert task.world is not None
+    if Hidden.of(task) is not None:
+        raise ValueError(f"task {task.id!r} has its tests from a data set; only tasks of the factory are run again")
+    if not isinstance(gold, dict) or not gold.get("patch"):
+        raise ValueError(f"task {task.id!r} has no answer that could be run")
+    trials = Trials(task, backend, Memo())
+    texts = {part.path: await trials.source(part.path) for part in parse_patch(str(gold["patch"]))}
+    answer, _ = sort_patch(str(gold["patch"]), suite, texts.get)
+    async with await backend.create(task.world) as sandbox:
+        untouched = await run_suite_under(sandbox, suite, condition, timeout_s=facts.run_s)
+    passed = [test for test in facts.fail_to_pass if untouched.outcomes.get(test) == "passed"]
+    kept = [test for test in facts.pass_to_pass if untouched.outcomes.get(test) != "passed"]
+    if passed or kept:
+        return f"untouched, {len(passed)} failing tests pass and {len(kept)} passing ones fail: {passed + kept}"
+    async with await backend.create(task.world) as sandbox:
+        for path, text in answer.items():
+            assert text is not None, "an answer of the factory deletes nothing"
+            await sandbox.write(path, text.encode("utf-8", "surrogatepass"))
+        repaired = await run_suite_under(sandbox, suite, condition, timeout_s=facts.run_s)
+    wanted = (*facts.fail_to_pass, *facts.pass_to_pass)
+    failing = [test for test in wanted if repaired.outcomes.get(test) != "passed"]
+    return f"repaired, it fails {failing[:3]} {repaired.doubt}".strip() if failing or repaired.doubt else ""

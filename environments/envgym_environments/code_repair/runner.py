@@ -20,6 +20,7 @@ from envgym_environments.code_repair.report import Events, Outcome, Said, TestRe
 from envgym_environments.code_repair.twins import Twins
 
 __all__ = [
+    "BOOT",
     "GUEST",
     "PRELOAD",
     "WORKDIR",
@@ -42,7 +43,7 @@ PRELOAD = ("pytest", GUEST)
 _PARTS = ("referee", "pristine", "supervisor", "guest")
 """Modules that are sent as source where they are not preloaded, in an order in which they can be imported."""
 
-_BOOT = """
+BOOT = """
 import json, os, sys
 def read(size):
     data = b""
@@ -56,6 +57,8 @@ for name, source in request.pop("sources").items():
         exec(compile(source, name.rpartition(".")[2] + ".py", "exec"), sys.modules[name].__dict__)
 sys.modules[name].start(request)
 """
+"""Reads a request from standard input, takes modules that it brings as source, and starts the last of them."""
+
 _PACKAGE = "envgym_environments.code_repair"
 _SOURCES = {f"{_PACKAGE}.{name}": files(_PACKAGE).joinpath(f"{name}.py").read_text() for name in _PARTS}
 
@@ -237,5 +240,5 @@ async def _play(
     secret = json.dumps({"nonce": nonce, "stages": stages}).encode()
     stdin = b"%8d" % len(public) + public + secret
     python = "python3" if env else WARM_PYTHON
-    result = await shell.exec([python, "-c", _BOOT], stdin=stdin, env=env, timeout_s=timeout_s)
+    result = await shell.exec([python, "-c", BOOT], stdin=stdin, env=env, timeout_s=timeout_s)
     return result, read_said(result.stdout, nonce)

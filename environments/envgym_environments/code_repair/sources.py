@@ -20,6 +20,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from envgym.errors import InfrastructureFailure
+from envgym_environments.code_repair.kinds.ml.tree import digest_of_tree, tree_files
 from envgym_environments.code_repair.precompile import precompile
 from envgym_environments.code_repair.recipe import read_recipe
 from envgym_environments.code_repair.runner import WORKDIR, Layout
@@ -47,8 +48,8 @@ class Package(BaseModel):
     deselect: test file or test id -> why it does not run.
     split: "train" or "heldout"; every task of a package is in the package's split.
     licence: as the distribution's own metadata says it (`licence_of`), checked when it is unpacked; "" is not
-    checked. origin: "local" for a tree of this machine (see `local`), which nothing can fetch; its sha256 is of the
-    tree.
+    checked. origin: "local" for a tree of this machine (see `local`), which nothing can fetch, "builtin" for one
+    that this project writes (see `kinds.ml`); its sha256 is of the tree.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -62,7 +63,7 @@ class Package(BaseModel):
     deselect: dict[str, str] = Field(default_factory=dict)
     split: Literal["train", "heldout"] = "train"
     licence: str = ""
-    origin: Literal["pypi", "local"] = "pypi"
+    origin: Literal["pypi", "local", "builtin"] = "pypi"
 
     @property
     def slug(self) -> str:
@@ -156,12 +157,27 @@ def source_tree(package: Package, *, cache: Path | None = None) -> Path:
         raise ValueError(
             f"{package.slug} is a tree of a machine, and not in the cache of this one; give it by --source again"
         )
+    if package.origin == "builtin":
+        return _written(package, root)
     sdist = fetch(package, cache=root)
     tree.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tree.parent, prefix=".unpack-") as place:
         top = unpack(sdist, Path(place))
         _check_licence(package, top)
         return place_tree(package, top, cache=root)
+
+
+def _written(package: Package, root: Path) -> Path:
+    """The tree of a built-in package. Raises ValueError where this version writes another one."""
+    if digest_of_tree(package.name) != package.sha256:
+        raise ValueError(f"{package.slug} is not written so by this version: use the one that made its tasks")
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root, prefix=".write-") as place:
+        for path, text in tree_files(package.name).items():
+            file = Path(place, "tree", path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        return place_tree(package, Path(place, "tree"), cache=root)
 
 
 def _tree_place(package: Package, root: Path) -> Path:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from envgym_environments.code_repair.referee import Referee
 
-__all__ = ["main"]
+__all__ = ["Tested", "close_memory", "kill_strays", "main"]
 
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 _MOST_BYTES = 64 << 20
@@ -98,13 +98,18 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
 
 
+def close_memory() -> None:
+    """Close this process to others of the same user, and inherit what is left below it."""
+    _prctl(_PR_SET_DUMPABLE, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
 def main(request: dict[str, Any], run: Run) -> NoReturn:
     """Play the stages of a run. `request` is what tested processes may know; the rest is still to be read.
 
     run: ``run(request, socket)``, what a tested process does.
     """
-    _prctl(_PR_SET_DUMPABLE, 0)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    close_memory()
     waiting: list[Tested] = []
     for _ in range(request["processes"]):
         waiting.append(Tested(run, request, waiting))
@@ -119,7 +124,7 @@ def main(request: dict[str, Any], run: Run) -> NoReturn:
     finally:
         for one in waiting:
             one.end()
-        _kill_strays({0})
+        kill_strays({0})
         os._exit(status)
 
 
@@ -157,7 +162,7 @@ class _Play:
             tested.go({key: stage[key] for key in ("selection", "graded", "texts")})
         late = self._listen(tested, referee, deadline)
         referee.ended(tested.end() if late or not self._last(tested, referee) else tested.wait())
-        _kill_strays({one.pid for one in self.waiting})
+        kill_strays({one.pid for one in self.waiting})
         self.say(*([["late"]] if late else []), *referee.events)
         referee.events.clear()
         return referee
@@ -200,7 +205,7 @@ class _Play:
         return True
 
 
-def _kill_strays(spared: set[int]) -> None:
+def kill_strays(spared: set[int]) -> None:
     """Kill what ended processes left: it is all below this process now."""
     for _ in range(100):
         below = _below(os.getpid(), spared)

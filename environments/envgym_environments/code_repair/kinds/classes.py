@@ -160,8 +160,8 @@ def removed(source: str, node: ast.ClassDef) -> str:
     return "\n".join([*lines[: _start(node) - 1], *lines[end:]])
 
 
-def hollow(source: str, node: ast.ClassDef) -> str | None:
-    """The module with every method of the class reduced to its docstring and NotImplementedError.
+def hollow(source: str, node: ast.ClassDef | ast.Module) -> str | None:
+    """The module with every method of the class, or these functions, reduced to docstring and NotImplementedError.
 
     None where a method stands on one line.
     """

@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from envgym_environments.code_repair.kinds.debugging import judge_debugging
+from envgym_environments.code_repair.kinds.ml.judge import judge_program
 from envgym_environments.code_repair.kinds.refactoring import judge_refactoring
+from envgym_environments.code_repair.kinds.speed import judge_speed
 from envgym_environments.code_repair.kinds.test_writing import judge_tests
 from envgym_environments.code_repair.trials import Trials
 
@@ -23,9 +25,15 @@ TestsVerdict = Callable[[Trials, Changed], Awaitable[Found]]
 class Judge(Protocol):
     """Judges one submission."""
 
-    async def __call__(self, trials: Trials, changed: Changed, verdict: TestsVerdict) -> Found:
+    async def __call__(self, trials: Trials, changed: Changed, verdict: TestsVerdict, /) -> Found:
         """The channels that are not 0, and whether a busier machine would give the same."""
         ...
 
 
-JUDGES: dict[str, Judge] = {"tests": judge_tests, "refactor": judge_refactoring, "debug": judge_debugging}
+JUDGES: dict[str, Judge] = {
+    "tests": judge_tests,
+    "refactor": judge_refactoring,
+    "debug": judge_debugging,
+    "speed": judge_speed,
+    "ml": judge_program,
+}

@@ -10,6 +10,7 @@ from envgym_environments.code_repair.factory import Plan, Yield
 from envgym_environments.code_repair.index import rebuild, write_index
 from envgym_environments.code_repair.kinds.build import make_kind_tasks
 from envgym_environments.code_repair.kinds.expert import gold_agent
+from envgym_environments.code_repair.kinds.ml.recipe import ml_packages
 from envgym_environments.code_repair.record import RepairRecord
 from envgym_environments.code_repair.sources import Package
 from envgym_environments.code_repair.taskset import load_tasks, write_tasks
@@ -192,7 +193,9 @@ def made_of_shelf(shelf: Package, shelf_cache: Path) -> Callable[..., object]:
     async def make(backend: SandboxBackend, kind: str, count: int = 2, **plan: object) -> tuple[list[Task], Yield]:
         counts = Yield()
         wanted = Plan(per_package=count, kind=kind, **plan)  # type: ignore[arg-type]
-        found = [task async for task in make_kind_tasks(shelf, backend, wanted, counts=counts, cache=shelf_cache)]
+        package = ml_packages()[0] if kind == "ml" else shelf
+        made = make_kind_tasks(package, backend, wanted, counts=counts, cache=shelf_cache)
+        found = [task async for task in made]
         return found, counts
 
     return make

@@ -14,7 +14,7 @@ from envgym.registry import find
 def test_the_command_names_the_kinds_there_are() -> None:
     done = CliRunner().invoke(tasks_command, ["build", "--kind", "songs"], env={"COLUMNS": "300", "NO_COLOR": "1"})
     assert done.exit_code == 2
-    assert "known: class, tests, refactor, debug" in done.output
+    assert "known: class, tests, refactor, debug, speed, ml" in done.output
     done = CliRunner().invoke(
         tasks_command, ["build", "--kind", "class", "--language", "go"], env={"COLUMNS": "300", "NO_COLOR": "1"}
     )

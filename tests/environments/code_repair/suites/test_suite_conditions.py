@@ -7,6 +7,7 @@ import pytest
 from envgym_environments.code_repair.certify import certificate_of
 from envgym_environments.code_repair.conditions import Condition, clock_library
 from envgym_environments.code_repair.factory import Plan, Yield
+from envgym_environments.code_repair.recheck import recheck
 from envgym_environments.code_repair.suites import Suite
 from envgym_environments.code_repair.suites.conditions import ON_PROJECT, ON_TASK, run_suite_under
 from envgym_environments.code_repair.suites.make import make_suite_tasks
@@ -58,5 +59,15 @@ def test_a_certified_task_says_what_was_run_and_a_changed_one_does_not_load(
         guards = {**task.metadata["guards"], "twins": []}
         with pytest.raises(ValueError, match="changed afterwards"):
             certificate_of(task.model_copy(update={"metadata": {**task.metadata, "guards": guards}}))
+        assert await recheck([task], backend) == {}
+        swapped = {"fail_to_pass": task.metadata["pass_to_pass"], "pass_to_pass": task.metadata["fail_to_pass"]}
+        wrong = task.model_copy(update={"metadata": {**task.metadata, **swapped}})
+        assert "failing tests pass" in str(await recheck([wrong], backend))
+        unrepaired = {"gold": {"patch": str(task.metadata["gold"]["patch"]).replace("\n+  ", "\n+  // ")}}
+        wrong = task.model_copy(update={"metadata": {**task.metadata, **unrepaired}})
+        assert "repaired, it fails" in str(await recheck([wrong], backend))
+        foreign = task.model_copy(update={"metadata": {**task.metadata, "test_patch": "--- a/x\n"}})
+        with pytest.raises(ValueError, match="tests from a data set"):
+            await recheck([foreign], backend)
 
     run_in_backend(body)

@@ -1,0 +1,1 @@
+"""Running submitted code on given data in a sandbox, with what it did told and measured from outside of it."""
