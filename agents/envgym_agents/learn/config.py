@@ -6,7 +6,7 @@ A wrong value is refused with one line that names the field, the value and the b
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -150,10 +150,8 @@ class TrainConfig(Frozen):
     """the sandbox backend, where the environment needs one"""
     split: str = "train"
     """the tasks that train"""
-    tasks: int | None = Field(default=None, ge=1)
-    """how many of them, evenly spread over their order; none: all"""
-    task_file: str | None = None
-    """a text file with the id of a task a line, as `envgym data impact` writes them: only these train"""
+    tasks: Annotated[int, Field(ge=1)] | str | None = None
+    """how many of them, evenly, or a file with an id a line, as `envgym data impact` writes; none: all"""
     turns: int = Field(default=24, ge=1)
     """bound on an episode's length"""
     step_s: float = Field(default=Limits().step_s, gt=0)

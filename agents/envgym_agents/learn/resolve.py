@@ -62,7 +62,7 @@ def resolve(config: TrainConfig, agents: Iterable[tuple[str, str]]) -> Resolved:
     check_sources(config)
     if config.sampler.kind == "vllm":
         _named("sampler.kind", "vllm", lambda: opener(config.sampler))
-    return Resolved(evenly(train, config.tasks), evenly(test, config.evaluate.tasks), chosen)
+    return Resolved(train, evenly(test, config.evaluate.tasks), chosen)
 
 
 def _check_credit(config: TrainConfig) -> None:
@@ -155,18 +155,18 @@ def _split(config: TrainConfig, tasks: TaskSet, field: str, name: str) -> list[T
 
 
 def _listed(config: TrainConfig, tasks: Sequence[Task]) -> list[Task]:
-    """Those of `task_file`, in the order of the split; all without one."""
-    if config.task_file is None:
-        return list(tasks)
+    """The tasks that train: so many, or those of a file in the order of the split, or all."""
+    if not isinstance(config.tasks, str):
+        return evenly(tasks, config.tasks)
     try:
-        names = Path(config.task_file).read_text().split("\n")
+        names = Path(config.tasks).read_text().split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"task_file = {config.task_file!r}: it cannot be read: {error}") from error
+        raise ValueError(f"tasks = {config.tasks!r}: it cannot be read: {error}") from error
     wanted = {name.strip() for name in names if name.strip()}
     unknown = sorted(wanted - {task.id for task in tasks})
     if unknown or not wanted:
         what = f"{unknown[0]!r} is no task of split {config.split!r}" if unknown else "it names no task"
-        raise ValueError(f"task_file = {config.task_file!r}: {what} ({len(unknown)} of {len(wanted)} are unknown)")
+        raise ValueError(f"tasks = {config.tasks!r}: {what} ({len(unknown)} of {len(wanted)} are unknown)")
     return [task for task in tasks if task.id in wanted]
 
 
