@@ -157,7 +157,7 @@ def _split(config: TrainConfig, tasks: TaskSet, field: str, name: str) -> list[T
 def _listed(config: TrainConfig, tasks: Sequence[Task]) -> list[Task]:
     """The tasks that train: so many, or those of a file in the order of the split, or all."""
     if not isinstance(config.tasks, str):
-        return evenly(tasks, config.tasks)
+        return list(evenly(tasks, config.tasks))
     try:
         names = Path(config.tasks).read_text().split("\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -91,9 +91,9 @@ class DesktopPlay:
     """Implements `envgym.env.Playable`. Reward 1.0 when all that is wanted is so at `done` (GOAL), else 0.0.
 
     see: what an observation shows: the tree as text, an image (`ImagePart`; its PNG is in `Step.images`, and in
-    `images` until the next observation), or both. width, height: pixels. warm: so many displays of ended environments
-    wait on the backend for the next ones. watch: a folder in which a file for each running episode tells viewers of
-    VNC where its display is.
+    `images` until the next observation), or both. width, height: pixels. warm: so many displays of ended
+    environments wait on the backend for the next ones. watch: a folder in which a file for each running episode
+    tells viewers of VNC where its display is.
     """
 
     tools: tuple[ToolSpec, ...] = (*SCREEN_TOOLS, _DONE)

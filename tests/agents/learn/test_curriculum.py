@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-from envgym_agents.learn.config import Curriculum, Reinforce  # noqa: E402
+from envgym_agents.learn.config import Curriculum, Reinforce, load  # noqa: E402
 from envgym_agents.learn.curriculum import EdgeOrder  # noqa: E402
 from envgym_agents.learn.overlap import staleness_of  # noqa: E402
 from envgym_agents.learn.parts import Parts  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
 from envgym_agents.learn.reinforce import Loop  # noqa: E402
+from envgym_agents.learn.resolve import resolve  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
 
@@ -24,7 +25,7 @@ from envgym.errors import Failure, InfrastructureFailure  # noqa: E402
 from envgym.limits import Limits  # noqa: E402
 from envgym.messages import Action, Message  # noqa: E402
 from envgym.policy import Reply  # noqa: E402
-from envgym.registry import EnvSpec, register, unregister  # noqa: E402
+from envgym.registry import EnvSpec, register, spec, unregister  # noqa: E402
 from envgym.rollout import Rollout  # noqa: E402
 from envgym.task import Task, TaskSet  # noqa: E402
 
@@ -172,3 +173,28 @@ def test_a_run_learns_more_at_the_edge_of_competence_and_resumes_to_the_same_wei
         assert all(torch.equal(weights[name], again[name]) for name in weights)
     finally:
         unregister("environments", "test-panels")
+
+
+def test_tasks_are_a_number_or_those_of_a_file(tmp_path):
+    names = [task.id for task in spec("guess").tasks(count=30).split("train")]
+    listed = tmp_path / "tasks.txt"
+    listed.write_text(f"{names[5]}\n\n{names[2]}\n")
+
+    def chosen(tasks):
+        over = [
+            "env=guess",
+            "expert=brute-force",
+            "task_options.count=30",
+            "evaluate.baselines=[]",
+            f"tasks={tasks}",
+        ]
+        return [task.id for task in resolve(load(overrides=over), []).train_tasks]
+
+    assert chosen("none") == names
+    assert len(chosen(7)) == 7
+    assert chosen(f"'{listed}'") == [names[2], names[5]]
+    listed.write_text("guess/no-such\n")
+    with pytest.raises(ValueError, match="'guess/no-such' is no task of split 'train'"):
+        chosen(f"'{listed}'")
+    with pytest.raises(ValueError, match="it cannot be read"):
+        chosen("'nowhere.txt'")
