@@ -77,7 +77,8 @@ desktop_packages() {
   for pair in /usr/bin/Xvfb:xvfb /usr/bin/openbox:openbox /usr/bin/dbus-daemon:dbus-daemon \
     /usr/share/dbus-1/session.conf:dbus-session-bus-common /usr/libexec/at-spi-bus-launcher:at-spi2-core \
     /usr/lib/python3/dist-packages/gi:python3-gi /usr/bin/galculator:galculator /usr/bin/mousepad:mousepad \
-    /usr/bin/xterm:xterm /usr/bin/gnumeric:gnumeric /usr/bin/thunar:thunar /usr/bin/X0tigervnc:tigervnc-scraping-server /usr/share/fonts/truetype/dejavu:fonts-dejavu-core; do
+    /usr/bin/xterm:xterm /usr/bin/gnumeric:gnumeric /usr/bin/thunar:thunar /usr/bin/X0tigervnc:tigervnc-scraping-server \
+    /usr/share/fonts/truetype/dejavu:fonts-dejavu-core; do
     [ -e "${pair%%:*}" ] || missing+=("${pair##*:}")
   done
   compgen -G '/usr/lib/*/xfce4/xfconf/xfconfd' >/dev/null || missing+=(xfconf)
