@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -129,7 +130,7 @@ async def trained(plan: Plan, staleness: int, folder: Path) -> dict[str, object]
         made = looped(plan, staleness, folder, learner, policy, on_step)
         with made.arena.memory, world(plan, system_text(tokenizer), trouble):
             await made.run()
-    steps_s = [after - before for before, after in zip(times, times[1:], strict=False)]
+    steps_s = [after - before for before, after in pairwise(times)]
     facts |= {"failed episodes": failed, "went wrong": trouble.asked >= Trouble.AT}
     return {"steps_s": steps_s, "prompt": facts.pop("prompt"), "facts": facts}
 

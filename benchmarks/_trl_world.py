@@ -1,4 +1,4 @@
-"""What TRL's trainer and our loop are compared on: one model folder, one world with one tool, and what can go wrong.
+"""What TRL's trainer and our loop are compared on: one model folder, one world with a tool, and what can go wrong.
 
 The model is tiny and was warmed up to open boxes until it is told a number, and to say that number one time in two:
 both sides therefore make the same calls, and rewards differ inside groups. Nothing here knows either trainer.
@@ -29,6 +29,7 @@ __all__ = [
     "HANG",
     "LINE",
     "PROMPT",
+    "READY",
     "Plan",
     "Trouble",
     "each",
@@ -37,7 +38,7 @@ __all__ = [
     "told",
 ]
 
-LINE = "FOUND "
+LINE, READY = "FOUND ", "READY"
 CALLS = 4
 PROMPT = "Open box after box until one of them holds a number, then say the number alone."
 CALL = '<tool_call>\n{"name": "open_box", "arguments": {}}\n</tool_call>'
@@ -113,7 +114,8 @@ class _Unprintable:
 
 
 def each(plans: Sequence[Plan], trained: Callable[[Plan], dict[str, object]]) -> None:
-    """Run every plan and print a JSON line of what came of it, whatever ends a run."""
+    """Say that all is imported; then run every plan and print a JSON line of what came of it, whatever ends it."""
+    print(READY, flush=True)
     for plan in plans:
         try:
             found = trained(plan)
@@ -157,8 +159,9 @@ def _tokenizer(template: str) -> PreTrainedTokenizerFast:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     texts = [PROMPT, CALL, template, *(told(place, number) for place in (1, CALLS) for number in range(10))]
-    core.train_from_iterator(texts, trainers.BpeTrainer(
-        vocab_size=900, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False))  # fmt: skip
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=900, initial_alphabet=alphabet, show_progress=False)
+    core.train_from_iterator(texts, trainer)
     made = PreTrainedTokenizerFast(
         tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|endoftext|>",
         additional_special_tokens=["<|im_start|>"],

@@ -1,4 +1,4 @@
-"""Steps an hour of our loop beside TRL's GRPO trainer, on the same model, tokenizer and tool; and whose run survives.
+"""Steps an hour of our loop beside TRL's GRPO trainer, with one model, tokenizer and tool; and who survives what.
 
 Both sides load one folder (see `_trl_world`) and play the same world: four calls of one tool, then an answer; each
 step is one update from `tasks` groups of `group` episodes, in float32, with as many threads. The prompts must be
@@ -20,11 +20,13 @@ from pathlib import Path
 
 from _harness import Row, finish, options, scratch_folder
 from _trl_peer import located, template
-from _trl_world import FAULTS, LINE, Plan, make_folder
+from _trl_world import FAULTS, LINE, READY, Plan, make_folder
 
 HERE = Path(__file__).resolve().parent
 WARM = 2
 """Steps at the begin of a run that do not count."""
+QUICK = ("garbage", "exits", "hangs")
+"""The faults of a quick run."""
 
 
 def started(side, *plans, staleness=1):
@@ -39,14 +41,18 @@ def started(side, *plans, staleness=1):
 
 
 def lines(process, patience_s):
-    """What a process finds, a line for each plan, as long as each comes within `patience_s`; then it is ended."""
-    rest = b""
+    """What a process finds, a line for each plan, as long as each comes within `patience_s`; then it is ended.
+
+    Its first line says that it has imported everything, for which there is more time.
+    """
+    rest, ready = b"", False
     try:
-        while select.select([process.stdout], [], [], patience_s)[0]:
+        while select.select([process.stdout], [], [], patience_s if ready else 600)[0]:
             if not (new := os.read(process.stdout.fileno(), 1 << 16)):
                 return
             *whole, rest = (rest + new).split(b"\n")
             for line in whole:
+                ready |= line.startswith(READY.encode())
                 if line.startswith(LINE.encode()):
                     yield json.loads(line.removeprefix(LINE.encode()))
     finally:
@@ -80,24 +86,26 @@ def compared(plan, rounds):
                      "facts": {name: runs[-1]["facts"] for name, runs in found.items()}}  # fmt: skip
 
 
-def survivals(plan, patience_s):
+def survivals(plan, faults, patience_s):
     """How each side ended with each fault: "" where it reached its last step."""
     found = {}
     for side in ("peer", "ours"):
-        plans = [replace(plan, fault=fault) for fault in FAULTS]
-        said = list(lines(started(side, *plans), patience_s))
+        said = list(lines(started(side, *(replace(plan, fault=fault) for fault in faults)), patience_s))
+        for fault, one in zip(faults, said, strict=False):
+            if one.get("facts", {}).get("went wrong") is False:
+                raise SystemExit(f"trl_steps: {fault}: nothing went wrong in the run of {side}")
         ends = [one.get("ended", "") for one in said]
-        missed = [
-            fault
-            for fault, one in zip(FAULTS, said, strict=False)
-            if one.get("facts", {}).get("went wrong") is False
-        ]
-        if missed:
-            raise SystemExit(f"trl_steps: nothing went wrong in the runs of {side} with {', '.join(missed)}")
-        if len(ends) < len(FAULTS):
-            ends.append(f"no end within {patience_s} s")
-        found[side] = dict(zip(FAULTS, ends, strict=False))
+        found[side] = dict(zip(faults, [*ends, f"no end within {patience_s} s"], strict=False))
     return found
+
+
+def shown(ends):
+    """Print who survived what; returns how many faults ended each side's run."""
+    for fault in ends["peer"]:
+        for side, name in (("peer", "TRL"), ("ours", "ours")):
+            how = ends[side].get(fault, "not reached")
+            print(f"{fault:11} {name:5} {f'ENDS: {how}' if how else 'goes on'}")
+    return [sum(ends[side].get(fault) != "" for fault in ends["peer"]) for side in ("ours", "peer")]
 
 
 def main():
@@ -117,14 +125,10 @@ def main():
             rows.append(Row(f"{what}, overlapped", seconds["ours"], seconds["peer"], "TRL GRPO", "s of a step",
                             None if given.quick else 1 / bar))  # fmt: skip
             rows.append(Row(f"{what}, in turns", seconds["turns"], seconds["peer"], "TRL GRPO", "s of a step"))
-        ends = survivals(replace(plan, steps=3, tasks=1, group=4), 30 if given.quick else 120)
-    for fault in FAULTS:
-        for side, name in (("peer", "TRL"), ("ours", "ours")):
-            how = ends[side].get(fault)
-            print(f"{fault:11} {name:5} {'goes on' if how == '' else f'ENDS: {how}' if how else 'not reached'}")
-    lost = {side: sum(how != "" for how in found.values()) for side, found in ends.items()}
-    rows.append(Row("faults that end the run", lost["ours"], lost["peer"], f"TRL, of {len(FAULTS)}", "number", 0.0,
-                    absolute=True))  # fmt: skip
+        faults = QUICK if given.quick else FAULTS
+        ends = survivals(replace(plan, steps=3, tasks=1, group=4), faults, 60 if given.quick else 120)
+    ours, peer = shown(ends)
+    rows.append(Row("faults that end the run", ours, peer, f"TRL, of {len(faults)}", "number", 0.0, absolute=True))
     finish("trl_steps", rows, given, plan=asdict(replace(plan, folder="")), ends=ends, **notes)
 
 

@@ -262,10 +262,10 @@ def check_runs(episodes, weights):
         context = []
         for turn in episode.turns:
             context += turn.prompt_ids.tolist()
-            starts = [run.start for run in turn.versions]
-            for run, stop in zip(turn.versions, [*starts[1:], len(turn.sampled_ids)], strict=True):
-                ids, logprobs = turn.sampled_ids[run.start : stop].tolist(), turn.logprobs[run.start : stop]
-                assert gap(models[run.version], context, ids, logprobs, Sampling()) < 1e-4
+            starts = [one.start for one in turn.versions]
+            for one, stop in zip(turn.versions, [*starts[1:], len(turn.sampled_ids)], strict=True):
+                ids, logprobs = turn.sampled_ids[one.start : stop].tolist(), turn.logprobs[one.start : stop]
+                assert gap(models[one.version], context, ids, logprobs, Sampling()) < 1e-4
                 context += ids
             changed += len(starts) > 1
     return changed
