@@ -122,8 +122,8 @@ async def trained(plan: Plan, staleness: int, folder: Path) -> dict[str, object]
         episodes = [one for group in found.groups for one in group if one.failure is None]
         failed += sum(one.failure is not None for one in found.episodes)
         if episodes:
-            facts["tokens of an episode"] = sum(one.sampled_tokens for one in episodes) / len(episodes)
-            facts["turns"] = sum(len(one.turns) for one in episodes) / len(episodes)
+            facts["tokens"] = sum(one.sampled_tokens for one in episodes) / len(episodes)
+            facts["calls"] = sum(len(turn.action.calls) for one in episodes for turn in one.turns) / len(episodes)
             facts["prompt"] = [int(one) for one in episodes[0].turns[0].prompt_ids]
 
     async with TransformerPolicy(model, max_length=1024) as policy:

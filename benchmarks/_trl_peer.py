@@ -82,8 +82,8 @@ def trained(plan: Plan) -> dict[str, object]:
             times.append(time.perf_counter())
 
         def on_log(self, args, state, control, logs=None, **_more):
-            names = ("completions/mean_length", "tools/call_frequency", "reward")
-            facts.update({name: logs[name] for name in names if name in logs})
+            names = {"tokens": "completions/mean_length", "calls": "tools/call_frequency", "reward": "reward"}
+            facts.update({name: float(logs[told]) for name, told in names.items() if told in logs})
 
     def verdict(completion, held):
         trouble.in_world("no-verdict")

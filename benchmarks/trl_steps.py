@@ -20,7 +20,7 @@ from pathlib import Path
 
 from _harness import Row, finish, options, scratch_folder
 from _trl_peer import located, template
-from _trl_world import FAULTS, LINE, READY, Plan, make_folder
+from _trl_world import CALLS, FAULTS, LINE, READY, Plan, make_folder
 
 HERE = Path(__file__).resolve().parent
 WARM = 2
@@ -79,6 +79,11 @@ def compared(plan, rounds):
     prompts = {tuple(one["prompt"]) for runs in found.values() for one in runs}
     if len(prompts) != 1:
         raise SystemExit("trl_steps: the two sides were not shown the same prompt")
+    for name, runs in found.items():
+        if (calls := min(one["facts"]["calls"] for one in runs)) < 0.7 * CALLS:
+            raise SystemExit(
+                f"trl_steps: {name}: the model made {calls:.1f} calls an episode, and {CALLS} are meant"
+            )
     seconds = {name: statistics.median(statistics.mean(one["steps_s"][WARM - 1 :]) for one in runs)
                for name, runs in found.items()}  # fmt: skip
     spread = {name: [statistics.mean(one["steps_s"][WARM - 1 :]) for one in runs] for name, runs in found.items()}
@@ -110,7 +115,7 @@ def shown(ends):
 
 def main():
     given = options(__doc__)
-    size, updates = ("tiny", 40) if given.quick else ("1M", 100)
+    size, updates = ("tiny", 200) if given.quick else ("1M", 150)
     with scratch_folder() as scratch:
         make_folder(scratch / "model", template(located(scratch / "trl")), size=size, updates=updates)
         cores = len(os.sched_getaffinity(0))
