@@ -129,6 +129,37 @@ SEPARATE = Reinforce(epochs=1, minibatches=2)
 COUPLED = Reinforce(epochs=1, minibatches=1, loss={"ratio": "sequence", "old": "recomputed", "kl": 0.01})
 
 
+def gradients(learner, folder) -> dict:
+    """A tenth of the gradient of each trained weight: what AdamW keeps after the first update, by a checkpoint."""
+    learner.save(folder, 1, {})
+    stored = torch.load(latest(folder) / "optimizer.pt", weights_only=True)["optimizer"]["state"]
+    return {number: stored[number]["exp_avg"] for number in sorted(stored)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_entry_of_a_gradient_is_that_of_one_process_and_weights_differ_by_what_adamw_makes_of_its_rounding(
+    student, groups, crew, tmp_path
+):
+    """A part that counted twice, or not at all, would show in the gradient, whatever AdamW makes of it.
+
+    AdamW moves an entry by lr times gradient over its size, so two roundings of one that is nearly 0 move it apart.
+    """
+    config, lr, one, two = Reinforce(epochs=1, minibatches=1), 1e-2, alone(student), together(student, crew)
+    for learner in (one, two):
+        learner.update(groups, config, np.random.default_rng(0), lr=lr)
+    mine, theirs = gradients(one, tmp_path / "one"), gradients(two, tmp_path / "two")
+    names = {id(weight): name for name, weight in one.scorer.model.named_parameters()}
+    order = [names[id(weight)] for group in one.optimizer.param_groups for weight in group["params"]]
+    assert mine.keys() == theirs.keys() == set(range(len(order)))
+    here, there = weights(one), weights(two)
+    for number, name in enumerate(order):
+        apart, size = (mine[number] - theirs[number]).abs(), mine[number].abs()
+        assert apart.max() <= 3e-6 * size.max(), name
+        explained = lr * (2 * apart / (size + 1e-9)).clamp(max=2)
+        assert ((here[name] - there[name]).abs() <= explained + 2e-7).all(), name
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_two_processes_learn_what_one_learns_and_go_on_from_each_others_checkpoints(

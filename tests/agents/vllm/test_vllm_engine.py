@@ -13,15 +13,27 @@ from pathlib import Path
 
 import pytest
 import torch
+from envgym_agents.learn.config import LoopSettings, Reinforce
+from envgym_agents.learn.overlap import Overlapped
+from envgym_agents.learn.play import Arena, TaskOrder
+from envgym_agents.learn.score import Scorer
+from envgym_agents.learn.update import Learner, adamw
 from envgym_agents.policies.vllm.link import VllmMissing, find_python, server
 from envgym_agents.policies.vllm.policy import VllmPolicy
 from envgym_agents.policies.vllm.weights import gap
 from envgym_agents.policies.vllm.wire import EngineSettings
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from envgym.buffer import oldest_version
 from envgym.cli import run
+from envgym.env import Step, StopReason
 from envgym.limits import Sampling
-from envgym.policy import Prompt
+from envgym.messages import Action, Message
+from envgym.policy import Prompt, Reply
+from envgym.registry import EnvSpec, register, unregister
+from envgym.rollout import Rollout
+from envgym.store import StoreReader, StoreWriter
+from envgym.task import Task, TaskSet
 from envgym.testing import check_policy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -138,6 +150,125 @@ def test_draws_are_of_the_distribution_that_is_reported_also_with_a_nucleus(poli
             assert gap(policy.model, [9, 9, seed], found.ids, found.logprobs, sampling) < 1e-4
 
     loop(play())
+
+
+class Talk:
+    """Three turns of a world that says little, and is pleased by chance."""
+
+    tools = ()
+
+    def __init__(self, task):
+        self.task = task
+
+    async def reset(self, *, seed):
+        self.turns, self.reward = 0, float(seed % 7)
+        return Step((Message(role="user", content="go"),))
+
+    async def step(self, action):
+        self.turns += 1
+        done = self.turns == 3
+        stop = StopReason.GOAL if done else None
+        return Step((Message(role="user", content="on"),), reward=self.reward if done else None, stop=stop)
+
+    async def close(self):
+        return
+
+
+class Talker:
+    """Samples forty tokens in each turn, after two that stand for what the world said."""
+
+    name = "agent"
+
+    def __init__(self, policy, seed):
+        self.policy, self.ids, self.seed, self.session = policy, [], seed, policy.session()
+
+    async def act(self, step):
+        self.seed, position, shown = self.seed + 1, len(self.ids), (self.seed % VOCAB, 5)
+        self.ids += shown
+        completion = await self.policy.sample(
+            Prompt(self.ids), Sampling(max_tokens=40, seed=self.seed), self.session
+        )
+        self.ids += completion.ids
+        return Reply(Action.say("x"), shown, completion, position=position)
+
+    async def close(self):
+        self.session.close()
+
+
+class Published:
+    """A policy that keeps a copy of every weights that it is given."""
+
+    def __init__(self, policy):
+        self.policy, self.weights = policy, {}
+
+    version = property(lambda self: self.policy.version)
+
+    async def update(self, weights, *, version):
+        self.weights[version] = {name: value.clone() for name, value in weights.items()}
+        return await self.policy.update(weights, version=version)
+
+
+@pytest.fixture
+def talk():
+    spec = EnvSpec(name="test-talk", in_process=True, make=Talk, tasks=lambda: TaskSet([Task(id="t0", prompt="")]))
+    register("environments", spec.name, spec)
+    yield spec
+    unregister("environments", spec.name)
+
+
+def test_an_overlapped_run_keeps_its_bound_and_every_token_is_of_the_weights_that_its_run_names(
+    policy, loop, talk, tmp_path
+):
+    config = Reinforce(
+        steps=5, tasks=2, group=2, teaches="all", credit="reinforce", lr=3e-3, warmup=0,
+        loop=LoopSettings(staleness=1),
+    )  # fmt: skip
+    model, published, before = model_of(8), Published(policy), len(policy.counts.gaps)
+    told = []
+
+    async def on_step(progress, found, values):
+        told.append(values)
+        for one in (member for group in found.groups for member in group):
+            assert oldest_version(one) >= values["version"] - 2
+
+    async def play():
+        with StoreWriter(tmp_path / "store") as memory:
+            arena = Arena("test-talk", Rollout(), concurrency=8, memory=memory)
+            learner = Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0))
+            progress = await Overlapped(
+                learner, published, lambda _task, *, seed: Talker(policy, seed), arena,
+                TaskOrder([Task(id=f"t{number}", prompt="") for number in range(4)], 0), config, 0,
+                tmp_path / "run", on_step,
+            ).run()  # fmt: skip
+        assert progress.stop == "steps"
+
+    loop(play())
+    assert [one.get("staleness_max", 0.0) <= 1 for one in told] == [True] * 5
+    assert max(one.get("sampler_gap", 0.0) for one in told) < 1e-4
+    gaps = policy.counts.gaps[before:]
+    assert len(gaps) == len(published.weights) == 6
+    assert max(gaps) < 1e-4
+    changed = check_runs(StoreReader(tmp_path / "store"), published.weights)
+    assert changed, "some turn met an update in its middle"
+
+
+def check_runs(episodes, weights):
+    """Each token's log-probability by the weights of its version; returns how many turns have several versions."""
+    models, changed = {}, 0
+    for version, state in weights.items():
+        models[version] = model_of()
+        models[version].load_state_dict(state)
+    for episode in episodes:
+        context = []
+        for turn in episode.turns:
+            context += turn.prompt_ids.tolist()
+            starts = [one.start for one in turn.versions]
+            for one, stop in zip(turn.versions, [*starts[1:], len(turn.sampled_ids)], strict=True):
+                ids, logprobs = turn.sampled_ids[one.start : stop].tolist(), turn.logprobs[one.start : stop]
+                assert gap(models[one.version], context, ids, logprobs, Sampling()) < 1e-4
+                context += ids
+            changed += len(starts) > 1
+    return changed
 
 
 def test_the_engine_listens_on_loopback_only(policy, loop):
