@@ -242,8 +242,12 @@ def test_model_folders_and_agents_are_compared_on_the_same_worlds(config, tmp_pa
 
 
 def test_presets_are_valid_configurations():
-    for name in presets():
-        assert load(base=preset(name)).env == ("sql" if name == "sql" else "code-repair")
+    assert {name: load(base=preset(name)).env for name in presets()} == {
+        "demo": "code-repair",
+        "miniwob": "miniwob",
+        "record": "code-repair",
+        "sql": "sql",
+    }
     with pytest.raises(ValueError, match="known: demo, record"):
         preset("none")
     with pytest.raises(ValueError, match=r"did you mean 'record'\?"):
