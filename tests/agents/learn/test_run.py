@@ -248,7 +248,7 @@ def test_presets_are_valid_configurations():
         "record": "code-repair",
         "sql": "sql",
     }
-    with pytest.raises(ValueError, match="known: demo, record"):
+    with pytest.raises(ValueError, match="known: demo, miniwob, record, sql"):
         preset("none")
     with pytest.raises(ValueError, match=r"did you mean 'record'\?"):
         preset("recrod")
