@@ -1,7 +1,11 @@
-"""Tasks for an environment that has none: explored out of curiosity, abstracted, and checked by being played."""
+"""Data for what has none: tasks found by exploring and proved by being played, and imagined conversations."""
 
 from envgym.synthesis.explore import Curious, Explorer, Trail
+from envgym.synthesis.imagine import AgentAsker, Amounts, Goal, Imagined, imagine
 from envgym.synthesis.memory import Tried
 from envgym.synthesis.synthesize import Found, Synthesis, describe, synthesize
 
-__all__ = ["Curious", "Explorer", "Found", "Synthesis", "Trail", "Tried", "describe", "synthesize"]
+__all__ = [
+    "AgentAsker", "Amounts", "Curious", "Explorer", "Found", "Goal", "Imagined", "Synthesis", "Trail", "Tried",
+    "describe", "imagine", "synthesize",
+]  # fmt: skip

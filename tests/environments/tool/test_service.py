@@ -217,7 +217,9 @@ _BOOKING = {
     "flights": [{"flight_number": "F2", "date": "2024-05-20"}, {"flight_number": "F3", "date": "2024-05-20"}],
     "passengers": [{"first_name": "Ann", "last_name": "A", "dob": "1990-01-01"}],
     "total_baggages": 1,
-    "payment_methods": [{"payment_id": "certificate_1", "amount": 100}, {"payment_id": "gift_card_1", "amount": 150}],
+    "payment_methods": [
+        {"payment_id": "certificate_1", "amount": 100}, {"payment_id": "gift_card_1", "amount": 150},
+    ],
     "nonfree_baggages": 1, "insurance": "no",
 }  # fmt: skip
 _MOVED = {
