@@ -74,6 +74,8 @@ class WarmStart(Frozen):
 
     episodes_per_task: int = Field(default=1, ge=0)
     """episodes that the expert plays"""
+    store: str | None = None
+    """a store of episodes to imitate offline, in the place of the expert's; `envgym imagine` makes some"""
     imitate: Literal["successes", "all"] = "successes"
     """the expert's successful episodes, or every one whose world did not fail"""
     min_updates: int = Field(default=800, ge=0)

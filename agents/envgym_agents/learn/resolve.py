@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from envgym.env import Env
 from envgym.options import hint, wrong_option
 from envgym.registry import EnvSpec, find, own_options, spec
+from envgym.store import is_store
 from envgym.task import Task, TaskSet, evenly
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.overlap import staleness_of
@@ -90,7 +91,9 @@ async def try_agents(agents: Mapping[str, Scripted], env: Env) -> None:
 
 def check_student(config: TrainConfig) -> None:
     """Raise ValueError when the student that a configuration names cannot be made."""
-    model = config.model
+    model, store = config.model, config.warm_start.store
+    if store is not None and not is_store(Path(store)):
+        raise ValueError(f"warm_start.store = {store!r}: this is no store of episodes")
     if model.path is not None:
         check_folder("model.path", model.path)
         return
@@ -98,7 +101,7 @@ def check_student(config: TrainConfig) -> None:
     if model.tokenizer is not None:
         _named("model.tokenizer", model.tokenizer, lambda: load_tokenizer(model.tokenizer or ""))
         return
-    if not config.warm_start.episodes_per_task:
+    if config.warm_start.store is None and not config.warm_start.episodes_per_task:
         raise ValueError(
             "warm_start.episodes_per_task = 0: a fresh model needs the expert's episodes for its tokenizer; raise "
             "it, or give a model folder (model.path)"

@@ -25,7 +25,7 @@ from envgym.registry import spec
 from envgym.rollout import Rollout
 from envgym.run_backend import run_backend, swept
 from envgym.sandbox import SandboxBackend
-from envgym.store import StoreWriter
+from envgym.store import StoreReader, StoreWriter
 from envgym.task import Task
 from envgym_agents.learn.cluster.places import Places
 from envgym_agents.learn.collect import Collected
@@ -98,7 +98,9 @@ class Run:
             )
 
     async def expert(self) -> list[Episode]:
-        """The expert's episodes on the training tasks, those that are to be imitated."""
+        """The expert's episodes on the training tasks, or those of a store: those that are to be imitated."""
+        if self.config.warm_start.store is not None:
+            return self._imitated(self._stored(self.config.warm_start.store))
         if self.folder.done("expert") is None:
             attempts = self.config.warm_start.episodes_per_task
             name, seed = self.config.expert, seed_of(self.config.seed, 1)
@@ -108,10 +110,21 @@ class Run:
             )
             result = self.summary(evaluation("expert on training tasks", episodes))
             self.folder.finish("expert", {**result, "clusters": {}})
-        played = self.folder.read("expert")
+        return self._imitated(self.folder.read("expert"))
+
+    def _stored(self, path: str) -> list[Episode]:
+        """The episodes of a store that are whole paths: of a fork only its own turns are stored with it."""
+        with StoreReader(path) as reader:
+            episodes = [episode for one in sorted(reader.ids) if (episode := reader[one]).parent is None]
+        if self.folder.done("expert") is None:
+            result = self.summary(evaluation("stored episodes", episodes))
+            self.folder.finish("expert", {**result, "clusters": {}})
+        return episodes
+
+    def _imitated(self, episodes: Sequence[Episode]) -> list[Episode]:
         if self.config.warm_start.imitate == "all":
-            return [episode for episode in played if episode.failure is None]
-        return [episode for episode in played if succeeded(episode)]
+            return [episode for episode in episodes if episode.failure is None]
+        return [episode for episode in episodes if succeeded(episode)]
 
     async def warm_start(self, student: Student, expert: Sequence[Episode]) -> Imitation:
         """Imitate the expert until held-out training tasks stop improving."""

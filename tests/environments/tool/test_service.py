@@ -1,10 +1,13 @@
 """`service`: the contracts, the scripted user, policies, a user that is an actor, tau2's files."""
 
 import asyncio
+import gzip
 import json
 
 import msgspec
 import pytest
+from envgym_environments.tool.service.airline import Airline
+from envgym_environments.tool.service.desk import Refused
 from envgym_environments.tool.service.world import SPEC, expert, service_tasks
 
 from envgym import play
@@ -155,5 +158,167 @@ def test_tau2s_retail_tasks_are_played_as_they_lie(tmp_path) -> None:
     check_task_sync(tasks, lambda task: make(SPEC, task), expert, seeds=(0,))
     check_env_sync(lambda: make(SPEC, tasks[0]), uses_seed=True)
     (tmp_path / "db.json").write_text("{}")
-    with pytest.raises(ValueError, match="retail"):
+    with pytest.raises(ValueError, match="only retail, airline, mock are played"):
+        service_tasks(path=str(tmp_path))
+
+
+def _flight(number: str, origin: str, to: str, lands: str = "09:00:00", status: str = "available") -> dict:
+    leaves = "08:00:00" if lands == "09:00:00" else "10:00:00"
+    cabins = ("basic_economy", "economy", "business")
+    day = {"status": status}
+    if status == "available":
+        day |= {
+            "available_seats": dict.fromkeys(cabins, 2),
+            "prices": dict(zip(cabins, (60, 100, 300), strict=True)),
+        }
+    times = {"scheduled_departure_time_est": leaves, "scheduled_arrival_time_est": lands}
+    return {"origin": origin, "destination": to, "flight_number": number, **times, "dates": {"2024-05-20": day}}
+
+
+def _airline() -> dict:
+    methods = {
+        "credit_card_1": {"source": "credit_card", "id": "credit_card_1", "brand": "visa", "last_four": "1111"},
+        "gift_card_1": {"source": "gift_card", "id": "gift_card_1", "amount": 150.0},
+        "certificate_1": {"source": "certificate", "id": "certificate_1", "amount": 100.0},
+    }
+    user = {"user_id": "ann_1", "email": "a@b.c", "payment_methods": methods, "reservations": ["AAAAAA"]}
+    leg = {"origin": "AAA", "destination": "BBB", "flight_number": "F1", "date": "2024-05-20", "price": 90}
+    people = [{"first_name": "Ann", "last_name": "A", "dob": "1990-01-01"}]
+    trip = {"reservation_id": "AAAAAA", "user_id": "ann_1", "origin": "AAA", "destination": "BBB"}
+    trip |= {"flight_type": "one_way", "cabin": "economy", "flights": [leg], "passengers": people}
+    trip |= {
+        "payment_history": [{"payment_id": "credit_card_1", "amount": 90}],
+        "created_at": "2024-05-15T10:00:00",
+    }
+    trip |= {"total_baggages": 0, "nonfree_baggages": 0, "insurance": "no"}
+    flights = [_flight("F1", "AAA", "BBB"), _flight("F2", "AAA", "CCC"), _flight("F3", "CCC", "BBB", "11:00:00")]
+    flights.append(_flight("F4", "AAA", "BBB", status="delayed"))
+    return {
+        "flights": {flight["flight_number"]: flight for flight in flights},
+        "users": {"ann_1": user},
+        "reservations": {"AAAAAA": trip},
+    }
+
+
+def _entry(number: str, actions, *, tell=(), instructions=None, **more) -> dict:
+    says = {"reason_for_call": f"Do number {number}.", "known_info": "Your user id is ann_1.", "domain": "x"}
+    listed = [{"action_id": f"{number}_{k}", "name": n, "arguments": a} for k, (n, a) in enumerate(actions)]
+    criteria = {"actions": listed, "communicate_info": list(tell), "nl_assertions": None} | more.pop("criteria", {})
+    return {
+        "id": number,
+        "user_scenario": {"persona": None, "instructions": instructions or says},
+        "evaluation_criteria": criteria,
+        **more,
+    }
+
+
+_BOOKING = {
+    "user_id": "ann_1", "origin": "AAA", "destination": "BBB", "flight_type": "one_way", "cabin": "economy",
+    "flights": [{"flight_number": "F2", "date": "2024-05-20"}, {"flight_number": "F3", "date": "2024-05-20"}],
+    "passengers": [{"first_name": "Ann", "last_name": "A", "dob": "1990-01-01"}],
+    "total_baggages": 1,
+    "payment_methods": [
+        {"payment_id": "certificate_1", "amount": 100}, {"payment_id": "gift_card_1", "amount": 150},
+    ],
+    "nonfree_baggages": 1, "insurance": "no",
+}  # fmt: skip
+_MOVED = {
+    "reservation_id": "AAAAAA",
+    "cabin": "business",
+    "flights": _BOOKING["flights"],
+    "payment_id": "credit_card_1",
+}
+
+
+def test_tau2s_airline_tasks_are_played_as_they_lie(tmp_path) -> None:
+    look = ("get_user_details", {"user_id": "ann_1"})
+    bags = {"reservation_id": "AAAAAA", "total_baggages": 1, "nonfree_baggages": 1, "payment_id": "gift_card_1"}
+    others = {
+        "reservation_id": "AAAAAA",
+        "passengers": [{"first_name": "Bo", "last_name": "B", "dob": "1991-01-01"}],
+    }
+    entries = [
+        _entry("0", [look, ("book_reservation", _BOOKING)]),
+        _entry("1", [("cancel_reservation", {"reservation_id": "AAAAAA"})], tell=["90"]),
+        _entry("2", [("update_reservation_flights", _MOVED), ("update_reservation_baggages", bags)]),
+        _entry(
+            "3",
+            [("update_reservation_passengers", others), ("send_certificate", {"user_id": "ann_1", "amount": 50})],
+        ),
+    ]
+    with gzip.open(tmp_path / "db.json.gz", "wt") as file:
+        json.dump(_airline(), file)
+    (tmp_path / "tasks.json").write_text(json.dumps(entries))
+    (tmp_path / "policy.md").write_text("Be kind to passengers.")
+    tasks = service_tasks(path=str(tmp_path))
+    assert [task.id for task in tasks] == [f"tau2/airline/{number}" for number in range(4)]
+    check_task_sync(tasks, lambda task: make(SPEC, task), expert, seeds=(0,))
+    check_env_sync(lambda: make(SPEC, tasks[0]), uses_seed=True)
+    first = asyncio.run(_played([], tasks[0]))
+    assert first.text.startswith("Be kind to passengers.")
+
+
+def test_the_airlines_tools_do_what_can_be_done_and_say_why_not() -> None:
+    desk = Airline(_airline())
+    booked = json.loads(desk.book_reservation(**_BOOKING))
+    assert [leg["price"] for leg in booked["flights"]] == [100, 100]
+    methods = desk.db["users"]["ann_1"]["payment_methods"]
+    assert (methods["gift_card_1"]["amount"], "certificate_1" in methods) == (0.0, False)
+    assert desk.db["flights"]["F2"]["dates"]["2024-05-20"]["available_seats"]["economy"] == 1
+    assert json.loads(desk.search_onestop_flight("AAA", "BBB", "2024-05-20"))[0][1]["flight_number"] == "F3"
+    assert [f["flight_number"] for f in json.loads(desk.search_direct_flight("AAA", "BBB", "2024-05-20"))] == ["F1"]
+    moved = json.loads(desk.update_reservation_flights(**_MOVED))
+    assert (moved["cabin"], moved["payment_history"][-1]["amount"]) == ("business", 2 * 300 - 90)
+    assert desk.calculate("2 * ((350 - 122) + (499 - 127))") == "1200.0"
+    paid = [{"payment_id": "credit_card_1", "amount": 1}]
+    twice = [{"payment_id": "gift_card_1", "amount": 0}] * 2
+    delayed, below = [{"flight_number": "F4", "date": "2024-05-20"}], [{"payment_id": "x", "amount": -1}]
+    for name, given, why in (
+        ("book_reservation", {**_BOOKING, "payment_methods": paid}, "the price is 250"),
+        ("book_reservation", {**_BOOKING, "payment_methods": twice}, "named once"),
+        ("book_reservation", {**_BOOKING, "payment_methods": below}, "at least 0"),
+        ("book_reservation", {**_BOOKING, "flights": [{"flight_number": "F4"}]}, "date is missing"),
+        ("update_reservation_flights", {**_MOVED, "flights": delayed}, "not available"),
+        ("update_reservation_passengers", {"reservation_id": "AAAAAA", "passengers": []}, "does not change"),
+        ("get_user_details", {"user_id": "bo_2"}, "user not found"),
+        ("calculate", {"expression": "__import__('os')"}, "numbers with"),
+        ("calculate", {"expression": "9**9**9"}, "numbers with"),
+        ("calculate", {"expression": "1/0"}, "numbers with"),
+    ):
+        with pytest.raises(Refused, match=why):
+            getattr(desk, name)(**given)
+
+
+def test_tau2s_mock_tasks_begin_where_they_say_and_hold_what_is_asserted(tmp_path) -> None:
+    db = {
+        "tasks": {"task_1": {"task_id": "task_1", "title": "T", "description": None, "status": "pending"}},
+        "users": {"user_1": {"user_id": "user_1", "name": "U", "tasks": ["task_1"]}},
+    }
+    made = {"user_id": "user_1", "title": "Review"}
+    done = [("update_task_status", {"task_id": "task_2", "status": "completed"})]
+    holds = {"func_name": "assert_task_status", "arguments": {"task_id": "task_2", "expected_status": "completed"}}
+    begun = {"initialization_actions": [{"env_type": "assistant", "func_name": "create_task", "arguments": made}]}
+    told = [
+        {"role": "user", "content": "I need a task."},
+        {"role": "assistant", "tool_calls": [{"id": "c", "name": "create_task", "arguments": made}]},
+        {"role": "tool", "id": "c", "content": "task_2"},
+    ]
+    data = {"tasks": {"task_2": {"task_id": "task_2", "title": "R", "description": None, "status": "pending"}}}
+    entries = [
+        _entry("new", [("create_task", made)], instructions="Make a task."),
+        _entry("begun", done, initial_state=begun),
+        _entry("told", done, initial_state={"message_history": told}, criteria={"env_assertions": [holds]}),
+        _entry("data", done, initial_state={"initialization_data": {"agent_data": data}}),
+    ]
+    entries[2]["evaluation_criteria"]["reward_basis"] = ["ENV_ASSERTION"]
+    (tmp_path / "db.json").write_text(json.dumps(db))
+    (tmp_path / "tasks.json").write_text(json.dumps(entries))
+    tasks = service_tasks(path=str(tmp_path))
+    check_task_sync(tasks, lambda task: make(SPEC, task), expert, seeds=(0,))
+    assert tasks[2].prompt.startswith("user: I need a task.\ntool: task_2\nDo number told.")
+    idle = asyncio.run(_played(["It is done."], tasks[2]))
+    assert (idle.reward, idle.channels["state"]) == (0.0, 0.0)
+    holds["func_name"] = "assert_the_moon"
+    (tmp_path / "tasks.json").write_text(json.dumps(entries))
+    with pytest.raises(ValueError, match="entry 2: no task of tau2"):
         service_tasks(path=str(tmp_path))

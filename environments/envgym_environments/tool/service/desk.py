@@ -37,6 +37,10 @@ class Desk(Protocol):
         """Whose things a call writes: an id that a `reads` tool named before; None where it is nobody's."""
         ...
 
+    def learned(self, call: ToolCall, text: str) -> str | None:
+        """Who is known by a look and its answer; None where it says nothing of that."""
+        ...
+
 
 @dataclass(slots=True)
 class Case:
@@ -46,6 +50,8 @@ class Case:
     message names one of the words (separated by "|"). gold: the calls that change the database as it should be
     changed, none where nothing may be. tell: texts of which each must be said to the user. owner: who calls.
     refuse: whether the request is against the policy, so that the user must be told no.
+    before: calls that were made before the case begins. holds: questions to the desk that must be answered yes at
+    the end; compared: whether the database must be what gold makes of it.
     instructions: the same for a user that is played by a model.
     """
 
@@ -57,6 +63,9 @@ class Case:
     looks: list[ToolCall] = field(default_factory=list)
     tell: list[str] = field(default_factory=list)
     refuse: bool = False
+    before: list[ToolCall] = field(default_factory=list)
+    holds: list[ToolCall] = field(default_factory=list)
+    compared: bool = True
     instructions: str = ""
 
 

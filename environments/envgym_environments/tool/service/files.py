@@ -34,6 +34,10 @@ class Files:
         """All that is here belongs to one person."""
         return None
 
+    def learned(self, call: ToolCall, text: str) -> str | None:
+        """Nobody must be known."""
+        return None
+
     def _text(self, path: str) -> str:
         if path not in self.db["files"]:
             raise Refused("no such file")

@@ -1,11 +1,14 @@
-"""tau2's retail tasks over tau2's retail database, read where they lie, played by this service's own tools.
+"""tau2's tasks over tau2's databases, read where they lie, played by desks of our own: retail, airline, mock.
 
-A task's gold actions are replayed by our tools to know the right database; ``communicate_info`` must be told. The
-user is scripted from the task's own words (reason for the call, then what is known), or played by an actor, as tau2
-does. Conditions of ``nl_assertions`` need a judge, and are left out.
+A task's gold actions are replayed by our tools to know the right database; ``communicate_info`` must be told, and
+``env_assertions`` must hold. The user is scripted from the task's own words (reason for the call, then what is
+known), or played by an actor, as tau2 does. Conditions of ``nl_assertions`` need a judge, and are left out.
 """
 
+import gzip
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,87 +17,169 @@ import msgspec
 
 from envgym.messages import ToolCall
 from envgym.task import Task, TaskSet
-from envgym_environments.tool.service.desk import Case, Refused
+from envgym_environments.tool.service.airline import Airline
+from envgym_environments.tool.service.desk import Case, Desk, Refused, replayed
 from envgym_environments.tool.service.retail import Retail
+from envgym_environments.tool.service.to_do import ToDo
 
-__all__ = ["tau2_case", "tau2_tasks"]
+__all__ = ["DOMAINS", "Domain", "tau2_case", "tau2_policy", "tau2_tasks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A domain that is played: the tables of its database, which tell it, desk, the look that finds a user."""
+
+    tables: frozenset[str]
+    desk: Any
+    look: Callable[[dict[str, Any], str], ToolCall] | None = None
+
+
+def _by_email(db: dict[str, Any], user: str) -> ToolCall:
+    return ToolCall(name="find_user_id_by_email", arguments={"email": db["users"][user]["email"]})
+
+
+def _by_id(db: dict[str, Any], user: str) -> ToolCall:
+    return ToolCall(name="get_user_details", arguments={"user_id": user})
+
+
+DOMAINS = {
+    "retail": Domain(frozenset({"users", "orders", "products"}), Retail, _by_email),
+    "airline": Domain(frozenset({"users", "reservations", "flights"}), Airline, _by_id),
+    "mock": Domain(frozenset({"users", "tasks"}), ToDo),
+}
+_CALLS = ("gold", "looks", "before", "holds")
 
 
 def tau2_tasks(path: Path) -> TaskSet:
-    """The tasks of a folder with ``tasks.json`` and ``db.json`` (and ``split_tasks.json``, where there is one).
+    """The tasks of a folder with ``tasks.json``, ``db.json`` (or ``db.json.gz``) and perhaps ``split_tasks.json``.
 
     A split "test" of tau2's is "heldout" here. Raises ValueError for a folder that is none, and for a domain whose
-    tables are not those of retail.
+    tables are of none that is played.
     """
-    tasks, db, splits = path / "tasks.json", path / "db.json", path / "split_tasks.json"
-    if not tasks.is_file() or not db.is_file():
-        raise ValueError(f"{path} is no folder of tau2: it needs tasks.json and db.json")
-    if not {"users", "orders", "products"} <= json.loads(db.read_bytes()).keys():
-        raise ValueError(f"{db} has not the tables users, orders and products: only tau2's retail domain is played")
+    tasks, splits = path / "tasks.json", path / "split_tasks.json"
+    db = next((path / name for name in ("db.json", "db.json.gz") if (path / name).is_file()), None)
+    if not tasks.is_file() or db is None:
+        raise ValueError(
+            f"{path} is no folder of a domain of tau2 that is played: it needs tasks.json and db.json, as "
+            f"{', '.join(DOMAINS)} have"
+        )
+    tables = json.loads(_raw(db)).keys()
+    name = next((name for name, domain in DOMAINS.items() if domain.tables == tables), None)
+    if name is None:
+        raise ValueError(
+            f"{db} has the tables {', '.join(sorted(tables)) or 'none'}; of tau2's domains only "
+            f"{', '.join(DOMAINS)} are played"
+        )
     known = json.loads(splits.read_bytes()) if splits.is_file() else {}
-    heldout = {str(name) for name in known.get("test", ())}
-    return TaskSet(
-        [_task(entry, number, db, heldout) for number, entry in enumerate(json.loads(tasks.read_bytes()))]
-    )
+    heldout = {str(one) for one in known.get("test", ())}
+    entries = json.loads(tasks.read_bytes())
+    return TaskSet([_task(entry, number, db, name, heldout) for number, entry in enumerate(entries)])
 
 
-def _task(entry: dict[str, Any], number: int, db: Path, heldout: set[str]) -> Task:
+def _task(entry: dict[str, Any], number: int, db: Path, name: str, heldout: set[str]) -> Task:
     try:
-        scenario, criteria = entry["user_scenario"]["instructions"], entry["evaluation_criteria"] or {}
-        case = _case(scenario if isinstance(scenario, dict) else {"reason_for_call": scenario}, criteria)
-    except (KeyError, TypeError) as error:
+        case, data = _case(entry, name)
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{db.with_name('tasks.json')}, entry {number}: no task of tau2: {error!r}") from error
     return Task(
-        id=f"tau2/retail/{entry['id']}",
+        id=f"tau2/{name}/{entry['id']}",
         prompt=case.opening,
         split="heldout" if str(entry["id"]) in heldout else "train",
         seed=number,
-        metadata={"service": "retail", "db": str(db), "case": msgspec.to_builtins(_plain(case))},
+        metadata={"service": name, "db": str(db), "data": data, "case": msgspec.to_builtins(_plain(case))},
     )
 
 
-def _case(says: dict[str, Any], criteria: dict[str, Any]) -> Case:
-    calls = [ToolCall(name=one["name"], arguments=one["arguments"]) for one in criteria.get("actions") or ()]
+def _case(entry: dict[str, Any], name: str) -> tuple[Case, Any]:
+    """The case of an entry, and what its database has besides. AttributeError: an assertion that a desk lacks."""
+    says, criteria = entry["user_scenario"]["instructions"], entry["evaluation_criteria"] or {}
+    says = says if isinstance(says, dict) else {"reason_for_call": says}
+    start, desk = entry.get("initial_state") or {}, DOMAINS[name].desk
+    calls = [_call(one) for one in criteria.get("actions") or ()]
+    holds = [_call(one, "func_name") for one in criteria.get("env_assertions") or ()]
+    for call in holds:
+        getattr(desk, call.name)
     known = " ".join(str(says[key]) for key in ("known_info", "task_instructions") if says.get(key))
-    return Case(
-        opening=str(says["reason_for_call"]),
+    history = start.get("message_history") or ()
+    before = [_call(one, "func_name") for one in start.get("initialization_actions") or ()]
+    before += [_call(one) for message in history for one in message.get("tool_calls") or ()]
+    heard = [f"{one['role']}: {one['content']}" for one in history if one.get("content")]
+    case = Case(
+        opening="\n".join([*heard, str(says["reason_for_call"])]),
         owner="",
         facts={".": known} if known else {},
-        gold=[call for call in calls if call.name in Retail.writes],
-        looks=[call for call in calls if call.name in Retail.reads and not call.name.startswith("transfer")],
+        gold=[call for call in calls if call.name in desk.writes],
+        looks=[call for call in calls if call.name in desk.reads and not call.name.startswith("transfer")],
         tell=[str(text) for text in criteria.get("communicate_info") or ()],
         instructions=" ".join(str(value) for key, value in says.items() if value and key != "domain"),
+        before=before,
+        holds=holds,
+        compared="DB" in (criteria.get("reward_basis") or ("DB",)),
     )
+    return case, (start.get("initialization_data") or {}).get("agent_data")
+
+
+def _call(raw: dict[str, Any], name: str = "name") -> ToolCall:
+    return ToolCall(name=raw[name], arguments=raw["arguments"])
 
 
 def _plain(case: Case) -> dict[str, Any]:
     """A case as JSON values: calls as their names and arguments."""
     kept = {
         name: getattr(case, name)
-        for name in ("opening", "owner", "facts", "wants", "tell", "refuse", "instructions")
+        for name in ("opening", "owner", "facts", "wants", "tell", "refuse", "instructions", "compared")
     }
-    return kept | {
-        name: [[call.name, call.arguments] for call in getattr(case, name)] for name in ("gold", "looks")
-    }
+    return kept | {name: [[call.name, call.arguments] for call in getattr(case, name)] for name in _CALLS}
+
+
+def _raw(db: Path) -> bytes:
+    return gzip.decompress(db.read_bytes()) if db.suffix == ".gz" else db.read_bytes()
 
 
 @lru_cache(maxsize=4)
 def _database(path: str) -> bytes:
-    return msgspec.json.encode(json.loads(Path(path).read_bytes()))
+    return msgspec.json.encode(json.loads(_raw(Path(path))))
+
+
+def tau2_policy(task: Task) -> str:
+    """The policy that lies beside an imported task's database, ``policy.md`` or ``policy.txt``; "" without one."""
+    db = task.metadata.get("db")
+    files = [] if db is None else [Path(str(db)).with_name(f"policy.{ending}") for ending in ("md", "txt")]
+    return next((file.read_text() for file in files if file.is_file()), "")
 
 
 def tau2_case(task: Task) -> tuple[bytes, Case]:
-    """The database and the case of an imported task. Whoever the gold calls find is who calls."""
+    """The database and the case of an imported task."""
     kept: dict[str, Any] = dict(task.metadata["case"])  # type: ignore[arg-type]
-    for name in ("gold", "looks"):
+    for name in _CALLS:
         kept[name] = [ToolCall(name=one, arguments=arguments) for one, arguments in kept[name]]
+    case, make = Case(**kept), DOMAINS[str(task.metadata["service"])].desk
     db = _database(str(task.metadata["db"]))
-    case = Case(**kept)
-    desk = Retail(msgspec.json.decode(db))
-    for call in case.looks:
-        if call.name.startswith("find_"):
-            try:
-                case.owner = str(getattr(desk, call.name)(**call.arguments))
-            except Refused:
-                continue
+    if task.metadata.get("data") or case.before:
+        start = _joined(msgspec.json.decode(db), task.metadata.get("data") or {})
+        db = msgspec.json.encode(replayed(make, start, case.before))
+    _identify(case, make(msgspec.json.decode(db)), DOMAINS[str(task.metadata["service"])])
     return db, case
+
+
+def _identify(case: Case, desk: Desk, domain: Domain) -> None:
+    """Who calls; a look at them is added where tau2's gold actions change their things without one."""
+    known = set()
+    for call in case.looks:
+        try:
+            found = desk.learned(call, str(getattr(desk, call.name)(**call.arguments)))
+        except (Refused, TypeError):  # a look of tau2's with other arguments finds nobody
+            continue
+        known |= {found} - {None}
+        case.owner = found or case.owner
+    for owner in dict.fromkeys(map(desk.owner, case.gold)):
+        if owner is not None and owner not in known and owner in desk.db["users"] and domain.look is not None:
+            case.looks.append(domain.look(desk.db, owner))
+            case.owner = case.owner or owner
+
+
+def _joined(table: Any, more: Any) -> Any:
+    """A table with what another says of it: objects are joined, everything else is replaced."""
+    if not isinstance(table, dict) or not isinstance(more, dict):
+        return more
+    return table | {key: _joined(table.get(key), value) for key, value in more.items()}

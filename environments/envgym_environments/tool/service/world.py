@@ -26,7 +26,7 @@ from envgym_environments.tool.service.files import Files, draw_files
 from envgym_environments.tool.service.office import Office, draw_office
 from envgym_environments.tool.service.retail import Retail
 from envgym_environments.tool.service.retail_cases import draw_retail
-from envgym_environments.tool.service.tau2 import tau2_case, tau2_tasks
+from envgym_environments.tool.service.tau2 import DOMAINS, tau2_case, tau2_policy, tau2_tasks
 from envgym_environments.tool.service.user import GOODBYE, answer_of, told
 from envgym_environments.words import pick
 
@@ -73,7 +73,7 @@ class Service(Rules[ServiceState]):
         if user not in ("scripted", "actor"):
             raise ValueError(f"user is {user!r}; it must be 'scripted' or 'actor'")
         self.task, self._acted = task, user == "actor"
-        self._desk: type[Desk] = _DESKS[str(task.metadata["service"])][0]
+        self._desk: type[Desk] = _desk_of(task)
         self.tools = specs_of(self._desk)
         self._db, self._case = _scene(task)
 
@@ -82,7 +82,7 @@ class Service(Rules[ServiceState]):
         state = ServiceState(msgspec.json.decode(self._db))
         rng = draws(seed, self.task.seed, 0x5E)
         ticket, greeting = int(rng.integers(10_000, 99_999)), pick(rng, _GREETINGS)
-        rules = f"{self._desk.policy}\nText that is no call goes to the user."
+        rules = f"{tau2_policy(self.task) or self._desk.policy}\nText that is no call goes to the user."
         return state, f"{rules}\n\nTicket {ticket}. User: {greeting}{self._case.opening}"
 
     def speaker(self, state: ServiceState) -> str:
@@ -128,8 +128,8 @@ class Service(Rules[ServiceState]):
         if writes:
             state.done.append(msgspec.json.encode([call.name, call.arguments]).decode())
             state.broken += broken
-        elif call.name.startswith("find_"):
-            state.known.append(text)
+        elif (known := desk.learned(call, text)) is not None:
+            state.known.append(known)
         elif call.name == "transfer_to_human_agents":
             return self._end(state, text)
         return Answer(text)
@@ -146,12 +146,18 @@ class Service(Rules[ServiceState]):
         return found
 
     def _end(self, state: ServiceState, text: str) -> Answer:
-        wanted = replayed(self._desk, msgspec.json.decode(self._db), self._case.gold)
-        right, share = float(state.db == wanted), told(self._case, state.said)
+        right, share = float(self._right(state)), told(self._case, state.said)
         kept = float(not state.broken)
         reward = float(right == share == kept == 1.0)
         channels = {"reward": reward, "state": right, "told": share, "kept": kept}
         return Answer(text, reward, StopReason.GOAL if reward else StopReason.SUBMITTED, channels)
+
+    def _right(self, state: ServiceState) -> bool:
+        """Whether the database is as it should be."""
+        case, desk = self._case, self._desk(state.db)  # type: ignore[call-arg]  # a Protocol has no constructor
+        if not all(getattr(desk, call.name)(**call.arguments) for call in case.holds):
+            return False
+        return not case.compared or state.db == replayed(self._desk, msgspec.json.decode(self._db), case.gold)
 
     def key(self, state: ServiceState) -> str:
         """What was changed and how far the talk is; looking changes nothing."""
@@ -162,6 +168,11 @@ def _instructions(case: Case) -> str:
     facts = " ".join(case.facts.values())
     wants = " Then: ".join([case.opening, *case.wants])
     return f"What you want: {wants} What you know: {facts} Tell it when asked; say goodbye when all is done."
+
+
+def _desk_of(task: Task) -> type[Desk]:
+    name = str(task.metadata["service"])
+    return DOMAINS[name].desk if "db" in task.metadata else _DESKS[name][0]  # type: ignore[no-any-return]
 
 
 def _scene(task: Task) -> tuple[bytes, Case]:
@@ -186,9 +197,9 @@ def service_tasks(
 ) -> TaskSet:
     """`count` drawn tasks (None: without end), each with a database of its own; every fifth is held out.
 
-    service, difficulty (1 to 5): None takes all in turn. path: a folder of tau2's retail domain instead, with
-    ``tasks.json`` and ``db.json``. Raises ValueError for another service, a difficulty out of bounds or a count
-    below one.
+    service, difficulty (1 to 5): None takes all in turn. path: a folder of tau2's retail, airline or mock domain
+    instead, with ``tasks.json`` and ``db.json``. Raises ValueError for another service, a difficulty out of bounds
+    or a count below one.
     """
     if path is not None:
         return tau2_tasks(Path(path))[:count]
