@@ -5,7 +5,7 @@ the text of this module is also part of the workload that an agent can run.
 """
 
 import builtins
-import random
+from random import Random
 from typing import Any
 
 __all__ = ["drawn_calls", "grows", "shape_of"]
@@ -63,7 +63,7 @@ def drawn_calls(
 
     calls: {"args": shapes, "kwargs": name -> shape} of calls that were seen.
     """
-    chance = random.Random(seed)
+    chance = Random(seed)
     found = []
     for number in range(count):
         call = calls[number % len(calls)]
@@ -72,7 +72,7 @@ def drawn_calls(
     return found
 
 
-def _drawn(shape: dict[str, Any], chance: random.Random, size: int) -> Any:
+def _drawn(shape: dict[str, Any], chance: Random, size: int) -> Any:
     """A value; size: how much of it, 0 inside of others, where it is about as large as it was seen."""
     kind = shape["is"]
     if kind == "NoneType":
@@ -96,5 +96,5 @@ def _drawn(shape: dict[str, Any], chance: random.Random, size: int) -> Any:
     return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[kind](values)
 
 
-def _one(shapes: list[dict[str, Any]], chance: random.Random) -> Any:
+def _one(shapes: list[dict[str, Any]], chance: Random) -> Any:
     return _drawn(chance.choice(shapes), chance, 0)
