@@ -104,7 +104,7 @@ def build(  # noqa: PLR0913  # one parameter per option
 ) -> None:
     """Fetch sources by hash, break them, keep what the tests prove, and write the task file."""
     chosen: list[Package | Project] = [*_chosen_projects(language or [], project or [], recipe_file)]
-    recipe, sources = ml_packages() if kind == "ml" else packages(), [Source(path) for path in source or ()]
+    recipe, sources = _recipe(kind), [Source(path) for path in source or ()]
     wanted = package or ([] if chosen or sources else [one.name for one in recipe])
     asked = None
     if rewrite:
@@ -113,6 +113,7 @@ def build(  # noqa: PLR0913  # one parameter per option
     _check_known("--kind", [kind] if kind else [], list(KINDS), "the kinds")
     if kind and rewrite:
         raise typer.BadParameter("a model rewrites repairs only", param_hint="--kind with --rewrite")
+    _check_sources(kind, sources)
     plan = Plan(
         per_package=per_package,
         repetitions=repetitions,
@@ -155,6 +156,16 @@ def _tell(built: Built, as_json: bool) -> None:
     else:
         _show_yields(built.yields)
         typer.echo(f"{len(built.tasks)} tasks in {built.path}")
+
+
+def _recipe(kind: str) -> Sequence[Package]:
+    """The packages that a kind is made of."""
+    return ml_packages() if kind == "ml" else packages()
+
+
+def _check_sources(kind: str, sources: Sequence[Source]) -> None:
+    if kind == "ml" and sources:
+        raise typer.BadParameter("its packages are built in", param_hint="--source with --kind ml")
 
 
 def _check_plain(plan: Plan) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from envgym.errors import GraderFailure
 from envgym.sandbox import Sandbox
 from envgym.task import evenly
 from envgym_environments.code_repair.baseline import Baseline
@@ -35,7 +36,7 @@ from envgym_environments.code_repair.operators import Mutation, apply
 from envgym_environments.code_repair.runner import WORKDIR, Layout, run_tests
 from envgym_environments.code_repair.trials import Trials
 
-__all__ = ["SpeedUp", "judge_speed", "share_of"]
+__all__ = ["SpeedUp", "defined", "judge_speed", "share_of"]
 
 WORKLOAD = "workload.py"
 _DRAWING = files("envgym_environments.code_repair.kinds.measured").joinpath("drawing.py").read_text()
@@ -80,13 +81,9 @@ class SpeedUp:
         """All tests still pass, and drawn calls take at least three times as long and give the same."""
         path, source = str(place["path"]), str(read_text(tree, place["path"]))
         slow = apply(source, _known(source)[place["digest"]])
-        node = next(
-            one
-            for one in ast.parse(source).body
-            if isinstance(one, ast.FunctionDef) and one.name == place["function"]
-        )
+        node = defined(source, place["function"])
         covering = baseline.covering(path, node.body[0].lineno, node.end_lineno or node.lineno)
-        seen = await _calls_seen(base, baseline, place, source, covering)
+        seen = await _calls_seen(base, baseline, place, source, covering) if covering else []
         if not seen:
             return Verdict.SURVIVED
         async with await base.fork() as fork:
@@ -134,6 +131,12 @@ class SpeedUp:
                 "seen_in_steps": float(seen["counted"]),
             },
         )
+
+
+def defined(source: str, name: str) -> ast.FunctionDef:
+    """The last function of a name at the top of a module: those before it may be overloads without a body."""
+    *_, node = [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef) and one.name == name]
+    return node
 
 
 @lru_cache(maxsize=8)
@@ -246,7 +249,7 @@ def _workload(place: Place, seen: Seen, layout: Layout) -> str:
         "    import sys\n    import time\n\n"
         f"    sys.path.insert(0, {layout.source_root!r})\n"
         f"    from {dotted(place['path'], layout.source_root)} import {place['function']} as function\n\n"
-        "    seed = sys.argv[1] if len(sys.argv) > 1 else str(random.random())\n"
+        "    seed = sys.argv[1] if len(sys.argv) > 1 else str(time.time_ns())\n"
         f"    calls = drawn_calls({list(seen['calls'])!r}, {seen['size']}, {_CALLS}, seed)\n"
         "    began = time.process_time()\n"
         "    for args, kwargs in calls:\n"
@@ -326,6 +329,8 @@ class _Judged:
         for state in ({}, self._changed, await answer_of(self._trials)):
             async with changed_state(self._trials, state) as sandbox:
                 found.append(await cost_of(sandbox, calls, count=count))
+        if not found[0].outcomes or not found[2].outcomes:
+            raise GraderFailure(f"{goal['function']} of {self._trials.task.id!r} cannot be measured here")
         return found[0], found[1], found[2]
 
     async def channels(self) -> dict[str, float]:
@@ -333,7 +338,7 @@ class _Judged:
         shares, ratios = list[float](), list[float]()
         for _ in range(_ROUNDS):
             slow, mine, fast = await self._round(self._goal["size"], _CALLS)
-            if mine.outcomes != fast.outcomes or not fast.outcomes:
+            if mine.outcomes != fast.outcomes:
                 return {"same": 0.0, "speedup": 0.0, "gain": 0.0}
             shares.append(share_of(slow.cpu_s, mine.cpu_s, fast.cpu_s))
             ratios.append(slow.cpu_s / mine.cpu_s)

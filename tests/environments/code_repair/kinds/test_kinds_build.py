@@ -22,6 +22,14 @@ def test_the_command_names_the_kinds_there_are() -> None:
     assert "--kind" in done.output
 
 
+def test_programs_that_learn_are_made_of_packages_that_are_built_in(tmp_path) -> None:
+    wide = {"COLUMNS": "300", "NO_COLOR": "1"}
+    for more in (["--source", str(tmp_path)], ["--package", "toolz"]):
+        done = CliRunner().invoke(tasks_command, ["build", "--kind", "ml", *more], env=wide)
+        assert done.exit_code == 2
+        assert "built in" in done.output or "ml-series" in done.output
+
+
 def test_each_kind_has_a_file_of_its_own(tmp_path) -> None:
     assert default_path(tmp_path, "class") == tmp_path / "tasks-class.jsonl"
     assert default_path(tmp_path) == tmp_path / "tasks.jsonl"

@@ -6,7 +6,7 @@ from envgym_environments.code_repair.grade import CodeRepairGrader
 from envgym_environments.code_repair.kinds.measured.calls import Calls, cost_of
 from envgym_environments.code_repair.kinds.measured.drawing import drawn_calls, grows, shape_of
 from envgym_environments.code_repair.kinds.slowing import SLOWING, slowdowns
-from envgym_environments.code_repair.kinds.speed import share_of
+from envgym_environments.code_repair.kinds.speed import defined, share_of
 from envgym_environments.code_repair.operators import apply
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,6 +103,11 @@ def test_the_way_from_slow_to_fast_is_measured_by_factors() -> None:
     assert share_of(2.0, 0.0, 1.0) == 0.0
 
 
+def test_of_several_definitions_the_one_that_runs_is_meant() -> None:
+    source = "@overload\ndef f(x: int) -> int: ...\n\n\ndef f(x):\n    return x\n"
+    assert defined(source, "f").lineno == 5
+
+
 HIDING = """
 import os, signal, sys, threading, time
 
@@ -134,6 +139,28 @@ def silent(n):
     os._exit(0)
 
 
+def killing(n):
+    os.kill(os.getppid(), signal.SIGKILL)
+
+
+def say(*event):
+    frame = sys._getframe()
+    while "say" not in frame.f_globals or frame.f_globals["say"] is say:
+        frame = frame.f_back
+    frame.f_globals["say"](*event)
+
+
+def huge(n):
+    say("outcomes", ["0" * 32], 10**4000, 0, 0)
+    os._exit(0)
+
+
+def talking(n):
+    for _ in range(300_000):
+        say("outcomes", [])
+    return n
+
+
 def lying(n):
     frame = sys._getframe()
     while "say" not in frame.f_globals:
@@ -157,7 +184,8 @@ def test_a_measured_process_hides_no_work_and_what_it_says_is_data(in_backend) -
         assert spun.outcomes == threaded.outcomes != refused.outcomes
         assert spun.cpu_s >= 0.3
         assert threaded.cpu_s >= 0.3, "threads are the process's own"
-        assert (await cost("silent")).outcomes == ()
+        for name in ("silent", "killing", "huge", "talking"):
+            assert (await cost(name)).outcomes == (), name
         assert (await cost("lying")).outcomes == ("0" * 32,), "it is compared with what the answer gives"
         assert (await cost("child", count=True)).steps > 0
         assert (await cost("missing")).outcomes == ()
@@ -176,9 +204,10 @@ def test_a_slow_function_is_made_fast_and_the_tests_alone_are_worth_nothing(
         task = tasks[0]
         assert task.metadata["ratio"] >= 3.0
         async with await backend.create(task.world) as sandbox:
-            done = await sandbox.exec("python3 workload.py 5", timeout_s=120)
-            assert done.exit_code == 0
-            assert b" s for 4 calls" in done.stdout
+            for command in ("python3 workload.py 5", "python3 workload.py"):
+                done = await sandbox.exec(command, timeout_s=120)
+                assert done.exit_code == 0, done.stderr
+                assert b" s for 4 calls" in done.stdout
         path = task.metadata["place"]["path"]
         grader = CodeRepairGrader(backend)
         gold = (await grader.grade(task, task.metadata["gold"]["patch"])).channels

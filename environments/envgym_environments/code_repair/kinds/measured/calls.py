@@ -67,6 +67,9 @@ say("outcomes", [hashlib.blake2b(one, digest_size=16).hexdigest() for one in tex
 """job: module, function, calls (pairs of arguments and named ones), count (whether the interpreter's steps are)."""
 
 
+_MOST_STEPS = 10**12
+
+
 @dataclass(frozen=True, slots=True)
 class Calls:
     """Which function is called with what."""
@@ -101,7 +104,9 @@ async def cost_of(shell: Shell, calls: Calls, *, count: bool = False, limit_s: f
 
 def _cost(told: Told) -> Cost:
     match told.first("outcomes") if told.ok else None:
-        case [list(found), int(steps), int(odd), int(raised)] if all(isinstance(one, str) for one in found):
+        case [list(found), int(steps), int(odd), int(raised)] if 0 <= steps < _MOST_STEPS and all(
+            isinstance(one, str) for one in found
+        ):
             return Cost(tuple(found), told.cpu_s, steps, odd, raised)
         case _:
             return Cost((), told.cpu_s, 0, 0, 0)

@@ -24,7 +24,8 @@ from envgym_environments.code_repair.supervisor import Tested, close_memory, kil
 
 __all__ = ["start"]
 
-_MOST_BYTES = 32 << 20
+_MOST_BYTES, _MOST_LINES = 2 << 20, 64
+"""What one process may say; a host reads all of it."""
 
 
 def start(request: dict[str, Any]) -> NoReturn:
@@ -104,7 +105,9 @@ def _listen(tested: Tested, began: float, until: float) -> tuple[list[list[Any]]
         stamp = round(time.monotonic() - began, 6)
         for line in whole:
             with contextlib.suppress(ValueError, RecursionError):
-                lines.append([stamp, json.loads(line)])
+                event = json.loads(line)
+                if isinstance(event, list) and len(lines) < _MOST_LINES:
+                    lines.append([stamp, event])
 
 
 def _run(request: dict[str, Any], sock: socket.socket) -> NoReturn:

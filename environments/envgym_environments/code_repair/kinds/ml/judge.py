@@ -13,19 +13,22 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from envgym.errors import GraderFailure
 from envgym.sandbox import Shell
 from envgym_environments.code_repair.kinds.measured.play import Told, run_jobs
 from envgym_environments.code_repair.kinds.measured.states import answer_of, changed
 from envgym_environments.code_repair.kinds.ml.data import Drawing, draw, score_of, score_of_constant
 from envgym_environments.code_repair.trials import Trials
 
-__all__ = ["MILESTONES", "Ran", "judge_program", "ran", "share_of"]
+__all__ = ["LEAST_GAP", "MILESTONES", "Ran", "judge_program", "ran", "share_of"]
 
 TRAIN, TEST = "data/train.csv", "data/test.csv"
 MILESTONES = ("started", "loaded", "trained", "predicted")
 """started: the program was imported. loaded: it gave the targets of the table. trained: what it learnt says more of
 the rows it learnt from than one answer for all. predicted: it gave a prediction of the right kind for every row."""
-_DRAWINGS = 3
+_DRAWINGS, _MOST_DRAWN = 3, 5
+LEAST_GAP = 0.05
+"""How far above the floor an answer's score has to be for data to be of use."""
 _LIMIT_S = 60.0
 _LEAST_SHARE = 0.25
 _SOLVED = 0.8
@@ -114,7 +117,7 @@ def _loaded(drawing: Drawing, said: Any) -> bool:
     try:
         pairs = zip(said, drawing.train_targets, strict=True)
         return all(math.isclose(float(one), float(target), abs_tol=1e-6) for one, target in pairs)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
 
 
@@ -131,21 +134,30 @@ async def judge_program(trials: Trials, files: Any, verdict: Any) -> tuple[dict[
     The floor of a share is the better of the task's own program and of one answer for all rows. milestones: the
     share of those that every run reached; seconds_NAME: how long each took, at most. resolved: a share of 0.8.
     """
-    goal: Any = trials.task.metadata["goal"]
     if not files:
         return {}, True
     shares, runs = list[float](), list[Ran]()
     answer = await answer_of(trials)
     for _ in range(_DRAWINGS):
-        drawing = draw(goal["family"], goal["level"], secrets.randbits(96))
+        drawing, floor, best = await _apart(trials, answer)
         mine = await _state(trials, files, drawing)
         runs.append(mine)
         if mine.score is None:
             break
+        shares.append(share_of(mine.score, floor, best))
+    return _channels(shares, runs), False
+
+
+async def _apart(trials: Trials, answer: Mapping[str, str | None]) -> tuple[Drawing, float, float]:
+    """(a drawing, floor, the answer's score), drawn until there is something to learn. Raises GraderFailure."""
+    goal: Any = trials.task.metadata["goal"]
+    for _ in range(_MOST_DRAWN):
+        drawing = draw(goal["family"], goal["level"], secrets.randbits(96))
         best, start = await _state(trials, answer, drawing), await _state(trials, {}, drawing)
         floor = max(score_of_constant(drawing), start.score or 0.0)
-        shares.append(share_of(mine.score, floor, best.score or 0.0))
-    return _channels(shares, runs), False
+        if best.score is not None and best.score - floor >= LEAST_GAP:
+            return drawing, floor, best.score
+    raise GraderFailure(f"the answer of task {trials.task.id!r} is no better than nothing here: {best.error}")
 
 
 async def _state(trials: Trials, files: Mapping[str, str | None], drawing: Drawing) -> Ran:

@@ -12,7 +12,7 @@ from envgym_environments.code_repair.judge import Plan, Verdict
 from envgym_environments.code_repair.kinds.classes import hollow
 from envgym_environments.code_repair.kinds.contract import Draft, Place, Seen
 from envgym_environments.code_repair.kinds.ml.data import LEVELS, draw, score_of_constant
-from envgym_environments.code_repair.kinds.ml.judge import TEST, TRAIN, ran, share_of
+from envgym_environments.code_repair.kinds.ml.judge import LEAST_GAP, TEST, TRAIN, ran
 from envgym_environments.code_repair.kinds.ml.tree import program, tree_files
 from envgym_environments.code_repair.runner import Layout
 
@@ -27,7 +27,6 @@ _MISSING: Mapping[str, tuple[str, ...]] = {
 }
 """What is asked -> functions whose bodies are gone."""
 _PROOFS = 2
-_LEAST_GAP = 0.05
 
 
 class MachineLearning:
@@ -69,7 +68,7 @@ class MachineLearning:
                     found.append((await ran(fork, drawing)).score)
             best, start = found
             floor = max(score_of_constant(drawing), start or 0.0)
-            if best is None or best - floor < _LEAST_GAP or share_of(best, floor, best) != 1.0:
+            if best is None or best - floor < LEAST_GAP:
                 return Verdict.NOT_RESTORED
             scores.append((round(floor, 4), round(best, 4)))
         return {
