@@ -20,7 +20,7 @@ from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.folder import TRAJECTORIES
 from envgym_agents.learn.student import Student
 
-__all__ = ["PastGroups", "past_groups", "store_at"]
+__all__ = ["PastGroups", "past_groups", "store_at", "whole_episodes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,12 @@ def store_at(path: str | Path) -> Path:
     except ValueError as error:
         raise ValueError(f"reinforce.loop.past.path = {str(path)!r}: {error}") from error
     return place
+
+
+def whole_episodes(path: str | Path) -> list[Episode]:
+    """The episodes of a store that are whole paths: of a fork only its own turns are stored with it."""
+    with StoreReader(path) as reader:
+        return [episode for one in sorted(reader.ids) if (episode := reader[one]).parent is None]
 
 
 async def past_groups(

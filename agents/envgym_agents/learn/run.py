@@ -25,7 +25,7 @@ from envgym.registry import spec
 from envgym.rollout import Rollout
 from envgym.run_backend import run_backend, swept
 from envgym.sandbox import SandboxBackend
-from envgym.store import StoreReader, StoreWriter
+from envgym.store import StoreWriter
 from envgym.task import Task
 from envgym_agents.learn.cluster.places import Places
 from envgym_agents.learn.collect import Collected
@@ -39,7 +39,7 @@ from envgym_agents.learn.learns import Learns
 from envgym_agents.learn.overlap import Overlapped, staleness_of
 from envgym_agents.learn.pack import Row, rows_of
 from envgym_agents.learn.parts import Parts, Progress
-from envgym_agents.learn.past import past_groups
+from envgym_agents.learn.past import past_groups, whole_episodes
 from envgym_agents.learn.play import Arena, seed_of
 from envgym_agents.learn.reinforce import Loop
 from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, Metrics, write_comparison, write_report
@@ -99,32 +99,19 @@ class Run:
 
     async def expert(self) -> list[Episode]:
         """The expert's episodes on the training tasks, or those of a store: those that are to be imitated."""
-        if self.config.warm_start.store is not None:
-            return self._imitated(self._stored(self.config.warm_start.store))
+        warm, name = self.config.warm_start, self.config.expert
+        stored = None if warm.store is None else whole_episodes(warm.store)
         if self.folder.done("expert") is None:
-            attempts = self.config.warm_start.episodes_per_task
-            name, seed = self.config.expert, seed_of(self.config.seed, 1)
-            agents = self.named.agents[name]
-            episodes = await self.play(
-                "expert", self.named.train_tasks, agents, arena=self.arena.by(name), attempts=attempts, seed=seed
-            )
-            result = self.summary(evaluation("expert on training tasks", episodes))
-            self.folder.finish("expert", {**result, "clusters": {}})
-        return self._imitated(self.folder.read("expert"))
-
-    def _stored(self, path: str) -> list[Episode]:
-        """The episodes of a store that are whole paths: of a fork only its own turns are stored with it."""
-        with StoreReader(path) as reader:
-            episodes = [episode for one in sorted(reader.ids) if (episode := reader[one]).parent is None]
-        if self.folder.done("expert") is None:
-            result = self.summary(evaluation("stored episodes", episodes))
-            self.folder.finish("expert", {**result, "clusters": {}})
-        return episodes
-
-    def _imitated(self, episodes: Sequence[Episode]) -> list[Episode]:
-        if self.config.warm_start.imitate == "all":
-            return [episode for episode in episodes if episode.failure is None]
-        return [episode for episode in episodes if succeeded(episode)]
+            episodes, says = stored, "stored episodes"
+            if episodes is None:
+                tasks, agents, says = self.named.train_tasks, self.named.agents[name], "expert on training tasks"
+                attempts, seed = warm.episodes_per_task, seed_of(self.config.seed, 1)
+                episodes = await self.play(
+                    "expert", tasks, agents, arena=self.arena.by(name), attempts=attempts, seed=seed
+                )
+            self.folder.finish("expert", {**self.summary(evaluation(says, episodes)), "clusters": {}})
+        found = self.folder.read("expert") if stored is None else stored
+        return [one for one in found if (one.failure is None if warm.imitate == "all" else succeeded(one))]
 
     async def warm_start(self, student: Student, expert: Sequence[Episode]) -> Imitation:
         """Imitate the expert until held-out training tasks stop improving."""
