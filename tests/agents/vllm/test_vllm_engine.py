@@ -125,11 +125,16 @@ def test_a_completion_that_meets_an_update_is_exact_on_both_sides_of_it(policy, 
 
 def test_a_completion_is_aborted_with_what_there_is_and_resumed(policy, loop):
     async def play():
-        session, context = policy.session(), [2, 7, 1, 8]
-        call = asyncio.ensure_future(policy.sample(Prompt(context), Sampling(max_tokens=450, seed=3), session))
-        await policy.sample(Prompt([1]), Sampling(max_tokens=40))
-        session.abort()
-        part = await call
+        context = [2, 7, 1, 8]
+        for seed in range(3, 9):  # on a busy machine an abort may come before a block is full, or after the end
+            session = policy.session()
+            asked = policy.sample(Prompt(context), Sampling(max_tokens=450, seed=seed), session)
+            call = asyncio.ensure_future(asked)
+            await policy.sample(Prompt([1]), Sampling(max_tokens=40))
+            session.abort()
+            part = await call
+            if part.finish == "abort" and len(part.ids) > 30:
+                break
         assert part.finish == "abort"
         assert 30 < len(part.ids) < 450
         before = policy.counts.cached_tokens
