@@ -22,6 +22,7 @@ from _trl_world import HANG, PROMPT, Plan, Trouble, each, system_text, told
 from envgym_agents.chat import LMAgent, LMAgents
 from envgym_agents.learn.config import LoopSettings, Reinforce
 from envgym_agents.learn.overlap import Overlapped
+from envgym_agents.learn.parts import Parts
 from envgym_agents.learn.play import Arena, TaskOrder
 from envgym_agents.learn.reinforce import Loop
 from envgym_agents.learn.score import Scorer
@@ -101,11 +102,12 @@ def looped(plan: Plan, staleness: int, folder: Path, learner: Learner, policy, o
         "boxes", Rollout(limits=Limits(turns=7)), concurrency=2 * plan.tasks * plan.group,
         memory=StoreWriter(folder / "store"),
     )  # fmt: skip
-    return (Overlapped if staleness else Loop)(
+    parts = Parts(
         learner, policy, lambda _task, *, seed: LMAgent(agents, seed=seed), arena,
         TaskOrder([Task(id=str(number), prompt=PROMPT) for number in range(10)], 0), config, 0, folder / "run",
         on_step,
     )  # fmt: skip
+    return Overlapped(parts) if staleness else Loop(parts)
 
 
 async def trained(plan: Plan, staleness: int, folder: Path) -> dict[str, object]:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from envgym_agents.learn.config import LoopSettings, Reinforce
 from envgym_agents.learn.overlap import Overlapped
+from envgym_agents.learn.parts import Parts
 from envgym_agents.learn.play import Arena, TaskOrder
 from envgym_agents.learn.score import Scorer
 from envgym_agents.learn.update import Learner, adamw
@@ -240,11 +241,11 @@ def test_an_overlapped_run_keeps_its_bound_and_every_token_is_of_the_weights_tha
         with StoreWriter(tmp_path / "store") as memory:
             arena = Arena("test-talk", Rollout(), concurrency=8, memory=memory)
             learner = Learner(Scorer(model), adamw(model, lr=config.lr, weight_decay=0.0))
-            progress = await Overlapped(
+            progress = await Overlapped(Parts(
                 learner, published, lambda _task, *, seed: Talker(policy, seed), arena,
                 TaskOrder([Task(id=f"t{number}", prompt="") for number in range(4)], 0), config, 0,
                 tmp_path / "run", on_step,
-            ).run()  # fmt: skip
+            )).run()  # fmt: skip
         assert progress.stop == "steps"
 
     loop(play())
