@@ -20,7 +20,7 @@ from envgym.env import Step
 from envgym.episode import Turn
 from envgym.policy import Agent, Reply, Roles
 
-__all__ = ["Cast"]
+__all__ = ["Cast", "Stage", "Voice"]
 
 
 class Cast(dict[str, Agent]):
@@ -33,7 +33,7 @@ class Cast(dict[str, Agent]):
     def __init__(self, actor: str, first: Agent, *, seed: int) -> None:
         super().__init__()
         self._actor, self._first, self._seed = actor, first, seed
-        self._stage = _Stage()
+        self._stage = Stage()
 
     def __missing__(self, actor: str) -> Agent:
         if self._actor in self:
@@ -43,7 +43,7 @@ class Cast(dict[str, Agent]):
             return self._first
         draws = np.random.SeedSequence([self._seed, zlib.crc32(actor.encode("utf-8", "surrogatepass"))])
         agent = self._first.fork(seed=int(draws.generate_state(1, np.uint64)[0] >> 1))
-        voice: _Voice = (_Recalling if hasattr(agent, "recall") else _Voice)(agent, actor, self._stage)
+        voice: Voice = (_Recalling if hasattr(agent, "recall") else Voice)(agent, actor, self._stage)
         self[actor] = voice
         return voice
 
@@ -53,18 +53,18 @@ class Cast(dict[str, Agent]):
         return (self._first, *(agent for agent in self.values() if agent is not self._first))
 
 
-class _Stage:
+class Stage:
     """The segments of the episode: how many were opened, and who spoke last."""
 
-    def __init__(self) -> None:
-        self.segments = 0
-        self.speaker = ""
+    def __init__(self, segments: int = 0, speaker: str = "") -> None:
+        self.segments = segments
+        self.speaker = speaker
 
 
-class _Voice:
+class Voice:
     """One actor: its agent's replies, told in the episode's segments."""
 
-    def __init__(self, agent: Agent, actor: str, stage: _Stage) -> None:
+    def __init__(self, agent: Agent, actor: str, stage: Stage) -> None:
         self.name = actor
         self._agent, self._stage = agent, stage
         self._own = 0  # the agent's segment
@@ -75,18 +75,25 @@ class _Voice:
     async def act(self, step: Step) -> Reply:
         """See `Agent.act`."""
         reply = await self._agent.act(step)
-        thoughts = tuple(self._told(thought) for thought in reply.thoughts)
-        return replace(self._told(reply), thoughts=thoughts)
+        thoughts = tuple(self.told(thought) for thought in reply.thoughts)
+        return replace(self.told(reply), thoughts=thoughts)
 
     def fork(self, *, seed: int) -> Agent:
         """Its agent's fork, for an episode of its own."""
         return self._agent.fork(seed=seed)
 
+    def copy(self, agent: Agent, stage: Stage) -> "Voice":
+        """What was told so far, for a fork of the agent on a copy of the stage."""
+        other = Voice(agent, self.name, stage)
+        other._own, other._shown = self._own, self._shown
+        other._ids, other._roles = list(self._ids), list(self._roles)
+        return other
+
     async def close(self) -> None:
         """See `Agent.close`."""
         await self._agent.close()
 
-    def _told(self, reply: Reply) -> Reply:
+    def told(self, reply: Reply) -> Reply:
         """The reply in the episode's segments; one without tokens is in none."""
         if reply.completion is None:
             return reply
@@ -127,7 +134,7 @@ class _Voice:
         ]
 
 
-class _Recalling(_Voice):
+class _Recalling(Voice):
     """An actor whose agent can be told what it said before (`envgym.regain.Recalling`)."""
 
     def recall(self, step: Step, turn: Turn) -> None:
