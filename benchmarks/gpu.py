@@ -1,15 +1,18 @@
-"""The learner on this machine's GPU: tokens a second and model FLOP utilisation, and what shared prefixes are
-worth.
+"""Learner and sampler on this machine's GPU: tokens a second, FLOP utilisation, shared prefixes, overlap.
 
 First the device's facts and its own ceilings (a large matrix product, a large copy), then random-weight models of
 0.5 and 3 billion parameters over 8k to 64k packed tokens, forward and backward, bfloat16, checkpointed layers,
-logits in chunks; then eight rollouts with 75 % common tokens, shared and not. Utilisation counts 6 operations a
-parameter and token and the causal attention, not what checkpointing computes again, over the measured product's
-rate. Without a GPU the same runs at tiny sizes on the CPU, to see that it works.
+logits in chunks; then eight rollouts with 75 % common tokens, shared and not; then the smallest model as a sampler,
+beside `generate` with a static batch, and sampling and learning at once beside the longer of both alone.
+
+Utilisation counts 6 operations a parameter and token and the causal attention, not what checkpointing computes
+again, over the measured product's rate. Without a GPU the same runs at tiny sizes on the CPU, to see that it works.
 """
 
+import asyncio
 import statistics
 import time
+from copy import deepcopy
 
 import numpy as np
 import torch
@@ -18,7 +21,11 @@ from envgym_agents.learn.forest import grown
 from envgym_agents.learn.pack import Row as Sampled
 from envgym_agents.learn.pack import shared
 from envgym_agents.learn.score import Scorer
+from envgym_agents.policies.transformer import TransformerPolicy
 from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from envgym.limits import Sampling
+from envgym.policy import Prompt
 
 SIZES = {"0.5B": (896, 4864, 24, 14, 2, 151_936), "3B": (2048, 11_008, 36, 16, 2, 151_936)}
 TINY = {"tiny": (32, 64, 2, 2, 1, 512)}
@@ -111,6 +118,52 @@ def operations(shape, rows):
     return 6 * matrices * tokens + 3 * attention
 
 
+def prompts(vocabulary, count, length):
+    return np.random.default_rng(1).integers(0, vocabulary, (count, length)).tolist()
+
+
+async def sampled(policy, asked, most):
+    """All prompts answered at once with `most` ids each."""
+    await asyncio.gather(
+        *(policy.sample(Prompt(one), Sampling(max_tokens=most, seed=number)) for number, one in enumerate(asked))
+    )
+
+
+@torch.inference_mode()
+def generated(model, asked, most, device):
+    model.generate(torch.tensor(asked, device=device), max_new_tokens=most, min_new_tokens=most, do_sample=True)
+
+
+def played(name, shape, device):
+    """The model as a sampler, and beside a learner of its own that works at the same time."""
+    count, length, most = (64, 512, 128) if device == "cuda" else (4, 16, 8)
+    model, asked = made(shape, device), prompts(shape[-1], count, length)
+    learner = Scorer(deepcopy(model), checkpointed=True, chunk=2048 if device == "cuda" else 16)
+    batch = shared(rows_of_length(shape[-1], 16_384 if device == "cuda" else 128, length), device)
+
+    def learn():
+        learner.score(batch).logprobs.sum().backward()
+        learner.model.zero_grad(set_to_none=True)
+        wait(device)
+
+    async def both(policy):
+        await asyncio.gather(sampled(policy, asked, most), asyncio.to_thread(learn))
+
+    with asyncio.Runner() as runner:
+        policy = TransformerPolicy(model)
+        ours = seconds(lambda: runner.run(sampled(policy, asked, most)), device)
+        alone = max(ours, seconds(learn, device))
+        together = seconds(lambda: runner.run(both(policy)), device)
+        runner.run(policy.close())
+    plain = seconds(lambda: generated(model, asked, most, device), device)
+    tokens = count * most
+    print(f"{name}: {tokens / ours:,.0f} sampled tokens/s, generate {tokens / plain:,.0f}")
+    return [
+        Row(f"{name}: sampled", tokens / ours, tokens / plain, "generate, static batch", "tokens/s"),
+        Row(f"{name}: sampling and learning at once", together, alone, "the longer of both alone", "s"),
+    ]
+
+
 def main():
     given = options(__doc__)
     device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
@@ -136,6 +189,8 @@ def main():
         rows.append(Row(f"{name}: limit over the gain of sharing", limit, both[0] / both[1], "gain", "times",
                         limit / 2.5 if device == "cuda" else None))  # fmt: skip
         assert scorer.shares_prefixes
+    name, shape = next(iter((SIZES if device == "cuda" else TINY).items()))
+    rows += played(name, shape, device)
     finish("gpu", rows, given, **facts, product_flops=rate, copy_bytes_s=bandwidth, results=results)
 
 
