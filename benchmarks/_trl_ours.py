@@ -130,7 +130,7 @@ async def trained(plan: Plan, staleness: int, folder: Path) -> dict[str, object]
 
     async with TransformerPolicy(model, max_length=1024) as policy:
         made = looped(plan, staleness, folder, learner, policy, on_step)
-        with made.arena.memory, world(plan, system_text(tokenizer), trouble):
+        with made.parts.arena.memory, world(plan, system_text(tokenizer), trouble):
             await made.run()
     steps_s = [after - before for before, after in pairwise(times)]
     facts |= {"failed episodes": failed, "went wrong": trouble.asked >= Trouble.AT}

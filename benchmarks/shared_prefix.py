@@ -107,7 +107,7 @@ def compare(name, rows, model, repeats, quick):
     notes = {f"{name}: tokens/s {way}": tokens / statistics.median(one[k] for one in rounds)
              for k, way in enumerate(("apart", "shared", "shared, dense mask"))}  # fmt: skip
     # the bar, at least 2.5 times as fast, as a bound from above: limit / gain
-    bar = limit / 2.5 if name == "group" and not quick else None
+    bar = None if quick else limit / 2.5
     return [
         Row(f"{name}: limit of {limit:.2f} over the gain", limit, gain, "gain", "times", bar),
         Row(f"{name}: time, against a dense mask", mask_gain, gain, "blocks", "gain"),
