@@ -76,6 +76,8 @@ def compared(plan, rounds):
     for _ in range(rounds):
         for name, side, staleness in (("peer", "peer", 0), ("ours", "ours", 1), ("turns", "ours", 0)):
             found[name].append(run(side, plan, staleness=staleness))
+            step_s = statistics.mean(found[name][-1]["steps_s"][WARM - 1 :])
+            print(f"{plan.tool_s * 1000:.0f} ms tool, {name}: {step_s:.3f} s a step", flush=True)
     prompts = {tuple(one["prompt"]) for runs in found.values() for one in runs}
     if len(prompts) != 1:
         raise SystemExit("trl_steps: the two sides were not shown the same prompt")
@@ -113,8 +115,12 @@ def shown(ends):
     return [sum(ends[side].get(fault) != "" for fault in ends["peer"]) for side in ("ours", "peer")]
 
 
+def more(parser):
+    parser.add_argument("--rounds", type=int, default=3, help="how often each side runs")
+
+
 def main():
-    given = options(__doc__)
+    given = options(__doc__, more=more)
     size, updates = ("tiny", 200) if given.quick else ("1M", 150)
     with scratch_folder() as scratch:
         make_folder(scratch / "model", template(located(scratch / "trl")), size=size, updates=updates)
@@ -124,7 +130,7 @@ def main():
             plan = replace(plan, steps=3, tasks=1, group=4, threads=1)
         rows, notes = [], {}
         for tool_s, bar in ((0.05, 5.0),) if given.quick else ((0.05, 5.0), (0.0, 1.5)):
-            seconds, told = compared(replace(plan, tool_s=tool_s), 1 if given.quick else 3)
+            seconds, told = compared(replace(plan, tool_s=tool_s), 1 if given.quick else given.rounds)
             what = f"{tool_s * 1000:.0f} ms tool" if tool_s else "instant tool"
             notes[what] = told
             rows.append(Row(f"{what}, overlapped", seconds["ours"], seconds["peer"], "TRL GRPO", "s of a step",
