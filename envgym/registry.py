@@ -9,11 +9,13 @@ Twist``) and ``envgym.commands`` (a CLI command).
 Our own entries use the same doors as anybody's; `register` adds one at run time.
 """
 
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
@@ -183,6 +185,13 @@ def unregister(group: Group, name: str) -> None:
 
 
 def _entry_points(group: Group) -> dict[str, EntryPoint]:
+    """Read again where a folder of the import path has changed: it takes 12 ms, and each step of learning asks."""
+    paths = [path or "." for path in sys.path]
+    return _installed(group, tuple((path, os.stat(path).st_mtime_ns) for path in paths if os.path.exists(path)))
+
+
+@lru_cache(maxsize=32)
+def _installed(group: Group, folders: tuple[tuple[str, int], ...]) -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=f"envgym.{group}")}
 
 

@@ -1,7 +1,10 @@
 """The registry: names, hints, and what is refused where it is given."""
 
+import importlib
 import inspect
+import json
 import pickle
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,3 +137,19 @@ def test_a_playable_is_wrapped_and_an_env_is_not() -> None:
 def test_gymnasium_ids_are_derived_from_names() -> None:
     assert registry.gymnasium_id("code-repair") == "envgym/CodeRepair-v0"
     assert registry.gymnasium_id("guess") == "envgym/Guess-v0"
+
+
+def test_a_package_that_is_installed_meanwhile_is_found_and_one_that_is_gone_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "late-agent" not in registry.names("agents")
+    facts = tmp_path / "late-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: late\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[envgym.agents]\nlate-agent = json:loads\n")
+    importlib.invalidate_caches()
+    assert registry.find("agents", "late-agent") is json.loads
+    shutil.rmtree(facts)
+    importlib.invalidate_caches()
+    assert "late-agent" not in registry.names("agents")
