@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from envgym_sandboxes.desktop.inside.leavings import contents, grounds, layers, put_back
 from envgym_sandboxes.desktop.inside.png import png
-from envgym_sandboxes.desktop.inside.rest import descendants
+from envgym_sandboxes.desktop.inside.rest import descendants, due_soon
 from envgym_sandboxes.desktop.screen import open_desktop
 
-from envgym.errors import EnvironmentFailure, InfrastructureFailure
+from envgym.errors import EnvironmentFailure, InfrastructureFailure, SandboxUnavailable
 from envgym.sandbox import Sandbox
 from envgym.screen import Click, Drag, Invoke, Move, Press, Screen, Scroll, SetText, Type, Wait
 from envgym.task import World
@@ -40,6 +40,35 @@ def on_screen(make: Callable[[], Any], use: Callable[[Sandbox, Screen], Coroutin
             await open_desktop(sandbox, width=640, height=480) as screen,
         ):
             await use(sandbox, screen)
+
+    asyncio.run(run())
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="poll(2) has no number here; fix: a machine with x86-64")
+@pytest.mark.parametrize(("asked_ms", "due"), [(60, True), (60_000, False), (-1, False)])
+def test_who_sleeps_until_a_near_timer_is_not_at_rest(asked_ms: int, due: bool) -> None:
+    code = f"import select\nprint(flush=True)\nfor _ in range(500): select.poll().poll({asked_ms})"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        until = time.monotonic() + 10
+        while not (found := due_soon(os.getpid())) and due and time.monotonic() < until:
+            time.sleep(0.001)
+        child.kill()
+    assert found == due
+
+
+@pytest.mark.slow
+@installed
+@pytest.mark.timeout(120)
+def test_a_sandbox_that_hides_its_processes_has_no_display_and_says_why(make_landlock) -> None:
+    async def run() -> None:
+        async with make_landlock() as backend, await backend.create(World()) as sandbox:
+            with pytest.raises(SandboxUnavailable, match="/proc cannot be read there") as said:
+                await open_desktop(sandbox)
+            assert "apt-get" not in str(said.value), "no package would help"
+            left = await sandbox.exec(["/bin/sh", "-c", "ls -d ${TMPDIR:-/tmp}/desktop-*"])
+            assert left.stdout == b""
 
     asyncio.run(run())
 

@@ -18,6 +18,7 @@ from typing import Any, Self
 from envgym.errors import EnvironmentFailure, InfrastructureFailure, SandboxDied, SandboxUnavailable
 from envgym.sandbox import Sandbox
 from envgym.screen import Acted, Box, Node, ScreenAction, ScreenView, Wait, Window
+from envgym_sandboxes.desktop.inside.rest import NO_PROC
 from envgym_sandboxes.interpreter_line import Down, Line
 from envgym_sandboxes.interpreter_server import BOOT
 
@@ -42,7 +43,8 @@ async def open_desktop(
     width, height: pixels. settle_s: how long an action waits at most for all programs to rest. The workdir is the
     home of programs: `clear` empties it. alone: nothing else uses this sandbox, so that `clear` also removes every
     file that is new anywhere in it (not in /usr, and only where the sandbox has layers of its own). Raises
-    ValueError for an option that cannot be; SandboxUnavailable when packages are missing; SandboxDied.
+    ValueError for an option that cannot be; SandboxUnavailable when packages are missing, or where /proc is hidden;
+    SandboxDied.
     """
     for name, value in (("width", width), ("height", height)):
         if not _LEAST <= value <= _MOST:
@@ -63,10 +65,15 @@ async def open_desktop(
     try:
         await line.ready(_START_S)
     except Down as error:
-        raise SandboxUnavailable(
-            f"no display could be started in sandbox {sandbox.id}: {error}. It needs Debian's packages "
-            f"{', '.join(PACKAGES)}: apt-get install --no-install-recommends {' '.join(PACKAGES)}"
-        ) from None
+        hidden = NO_PROC in str(error)
+        fix = (
+            "Use a sandbox that shows its own processes: namespace, docker or local"
+            if hidden
+            else f"It needs Debian's packages {', '.join(PACKAGES)}: apt-get install --no-install-recommends "
+            + " ".join(PACKAGES)
+        )
+        why = NO_PROC if hidden else error
+        raise SandboxUnavailable(f"no display could be started in sandbox {sandbox.id}: {why}. {fix}") from None
     screen = DesktopScreen(sandbox, line, (width, height), settle_s)
     await screen.learn()
     return screen

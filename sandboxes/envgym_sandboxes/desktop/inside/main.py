@@ -13,7 +13,7 @@ from envgym_sandboxes.desktop.inside.actions import Hand
 from envgym_sandboxes.desktop.inside.keys import Keyboard
 from envgym_sandboxes.desktop.inside.png import png
 from envgym_sandboxes.desktop.inside.programs import Programs, StartFailed
-from envgym_sandboxes.desktop.inside.rest import descendants, settle
+from envgym_sandboxes.desktop.inside.rest import NO_PROC, descendants, settle
 from envgym_sandboxes.desktop.inside.tree import Tree
 from envgym_sandboxes.desktop.inside.x11 import XDisplay
 from envgym_sandboxes.inside.mailbox import Mailbox
@@ -39,10 +39,10 @@ class Desktop:
         self._shown: tuple[bytes, str] = (b"", "")
         self._home()
 
-    def rest(self, within_s: float) -> bool:
-        """Wait until nobody does anything."""
+    def rest(self, within_s: float, *, timers: bool = False) -> bool:
+        """Wait until nobody does anything. timers: nor will very soon."""
         self._x.sync()
-        return settle(os.getpid(), within_s)
+        return settle(os.getpid(), within_s, timers=timers)
 
     def _home(self) -> None:
         """The pointer where nothing is."""
@@ -74,7 +74,9 @@ class Desktop:
             self._programs.until(there, asked["within_s"], why)
         except StartFailed as error:
             return {"fault": str(error)}
-        return {"fault": "", "settled": self.rest(asked["within_s"])}
+        self.rest(asked["within_s"], timers=True)
+        self._tree.look()  # the first look gives a program something to do, which is part of its start
+        return {"fault": "", "settled": self.rest(asked["within_s"], timers=True)}
 
     def do_act(self, asked: dict[str, Any]) -> dict[str, Any]:
         """See `Screen.act`."""
@@ -133,6 +135,10 @@ class Desktop:
 
 def main(given: dict[str, Any]) -> NoReturn:
     """The whole life of a display, in the workdir, the home of its programs. `given`: see `open_desktop`."""
+    try:  # by it is known when programs rest, and which there are to end; landlock refuses what access(2) allows
+        os.listdir("/proc")
+    except PermissionError:
+        sys.exit(NO_PROC)
     top = tempfile.mkdtemp(prefix="desktop-")
     code = 1
     try:
