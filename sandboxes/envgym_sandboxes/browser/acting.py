@@ -89,6 +89,10 @@ _GIVE = """function(files) {
   for (const kind of ['input', 'change']) this.dispatchEvent(new Event(kind, {bubbles: true}));
   return '';
 }"""
+_SCROLLING = frozenset(["pageup", "pagedown", "home", "end", "space", "up", "down", "left", "right"]) | {
+    " ",
+    *(f"arrow{where}" for where in ("up", "down", "left", "right")),
+}
 _SELECTED = """(() => { const field = document.activeElement;
   if (field && typeof field.selectionStart === 'number') {
     return field.value.slice(field.selectionStart, field.selectionEnd);
@@ -113,6 +117,7 @@ async def perform(tab: Tab, action: PageAction, clipboard: list[str]) -> None:
             await _press(tab, keys, clipboard)
         case Scroll(dx, dy, target):
             at = (tab.spec.size[0] / 2, tab.spec.size[1] / 2) if target is None else await _point(tab, target)
+            tab.scrolls = True
             await _mouse(tab, [("mouseMoved", at, {}), ("mouseWheel", at, {"deltaX": dx, "deltaY": dy})])
         case Select(target, options):
             await _told(tab, await _element(tab, target), _CHOOSE, list(options))
@@ -261,6 +266,7 @@ async def _press(tab: Tab, keys: str, clipboard: list[str]) -> None:
         return
     if short in ("control+c", "control+x"):
         clipboard[:] = [str(await tab.run(_SELECTED))]
+    tab.scrolls = short.rpartition("+")[2] in _SCROLLING
     await _keys(tab, events)
 
 

@@ -46,6 +46,7 @@ class Tab:
         self.dragged: dict[str, Any] | None = None
         self.busy = False
         self.answering: asyncio.Future[dict[str, Any]] | None = None
+        self.scrolls = False  # what was done may scroll, which the document knows with its next frame only
         self.on_download: Callable[[dict[str, Any]], None] = lambda _: None
         wire.handle(session, self._event)
 
@@ -115,6 +116,7 @@ class Tab:
         self._requests.clear()
         self.dialogs.clear()
         self.failed = ""
+        self.scrolls = False
 
     async def settle(self) -> bool:
         """Wait for quiet; False where the time was up first. Raises Hung, Crashed.
@@ -171,7 +173,10 @@ class Tab:
 
     async def _document_quiet(self, seconds: float) -> bool:
         quiet_ms, most_ms = self.spec.limits.quiet_s * 1000, seconds * 1000
-        asked = f"window.__quiet ? __quiet.wait({quiet_ms}, {most_ms}) : document.readyState === 'complete'"
+        drawn = "true" if self.scrolls else "false"
+        asked = (
+            f"window.__quiet ? __quiet.wait({quiet_ms}, {most_ms}, {drawn}) : document.readyState === 'complete'"
+        )
         try:
             return bool(await self.run(asked, seconds=seconds + 0.2))
         except (Refused, EnvironmentFailure):  # it went to another document meanwhile

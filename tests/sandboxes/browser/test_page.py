@@ -67,6 +67,24 @@ def test_actions_land_where_they_are_meant_to(play):
     play(work, FORM)
 
 
+def test_what_an_action_scrolls_has_scrolled_when_it_is_over(play):
+    async def work(page):
+        wrong = []
+        for _ in range(12):
+            for action, low in [
+                (Scroll(dy=5000), True),
+                (Scroll(dy=-5000), False),
+                (Press("End"), True),
+                (Press("Control+Home"), False),
+            ]:
+                await page.act(action)
+                if (await page.run("scrollY") > 1000) is not low:
+                    wrong.append(action)
+        assert not wrong
+
+    play(work, "<title>Long</title><p>top<div style='height:3000px'></div>")
+
+
 def test_what_is_not_possible_is_said_and_costs_nothing(play):
     async def work(page):
         before = await page.digest()

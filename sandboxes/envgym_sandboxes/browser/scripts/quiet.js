@@ -53,7 +53,8 @@
     ticking: intervals.size > 0 || now() - deep < OFTEN, changed: now() - changed,
   });
   // What only the next frame brings: observers of sizes and sights, scrolling that is listened to, a focus that was
-  // asked for. A document that uses none of it need not wait for frames, of which there are sixty a second.
+  // asked for; and where a wheel or a key has scrolled to, which is asked for as `drawn`. Else no frame is waited for:
+  // there are sixty a second.
   for (const name of ['ResizeObserver', 'IntersectionObserver']) {
     const Real = window[name];
     if (Real) window[name] = class extends Real { constructor(...given) { framed = true; super(...given); } };
@@ -73,8 +74,8 @@
   const needed = () => framed || !shown || frames.size > 0 || window.frames.length > 0 || window.onscroll
     || window.onresize || document.onscroll
     || document.querySelector('[autofocus],[loading=lazy],[onscroll],[onscrollend],[onresize]');
-  const hop = () => new Promise((done) => {
-    if (!needed()) {
+  const hop = (drawn) => new Promise((done) => {
+    if (!drawn && !needed()) {
       later(() => later(done, 0), 0);
       return;
     }
@@ -88,10 +89,10 @@
     }
     return found;
   };
-  const wait = async (quiet, most) => {
+  const wait = async (quiet, most, drawn) => {
     const began = now();
     for (;;) {
-      await hop();
+      await hop(drawn);
       const all = [state(), ...inner()];
       if (all.every((one) => !one.busy && (!one.ticking || one.changed >= quiet))) return true;
       if (now() - began > most) return false;

@@ -63,7 +63,7 @@ def test_a_certified_task_says_what_was_run_and_a_changed_one_does_not_load(
         swapped = {"fail_to_pass": task.metadata["pass_to_pass"], "pass_to_pass": task.metadata["fail_to_pass"]}
         wrong = task.model_copy(update={"metadata": {**task.metadata, **swapped}})
         assert "failing tests pass" in str(await recheck([wrong], backend))
-        unrepaired = {"gold": {"patch": str(task.metadata["gold"]["patch"]).replace("\n+  ", "\n+  // ")}}
+        unrepaired = {"gold": {"patch": "--- /dev/null\n+++ b/notes.js\n@@ -0,0 +1 @@\n+// repairs nothing\n"}}
         wrong = task.model_copy(update={"metadata": {**task.metadata, **unrepaired}})
         assert "repaired, it fails" in str(await recheck([wrong], backend))
         foreign = task.model_copy(update={"metadata": {**task.metadata, "test_patch": "--- a/x\n"}})
