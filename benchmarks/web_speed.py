@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from _harness import Row, finish, options
@@ -91,7 +92,7 @@ async def beside(kind: str, repeats: int) -> list[Row]:
     pictured = gym or kind.endswith("screenshots")
     env = Miniwob(miniwob_tasks(1, pages=PAGE)[0], screenshot=pictured, turns=1_000_000)
     if gym:  # all that it gives: boxes and focus, too
-        env._wanted = Wanted(tree=True, dom=True, screenshot=True, marks=True, focused=True)
+        env._wanted = replace(env._wanted, tree=True, dom=True, boxes=True, focused=True)
     peer = await asyncio.to_thread(Peer, kind, PAGE)
     click = Action.call("click_at", x=CLICK[0], y=CLICK[1])
     ours: dict[str, list[float]] = {"reset": [], "step": []}

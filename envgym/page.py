@@ -100,8 +100,9 @@ class Wanted:
     """What a view is to hold. Address, title and tabs are always there; all else is paid for only if wanted.
 
     tree: the accessibility tree, with refs. dom: pruned HTML: no scripts, styles, hidden parts nor noise, refs as
-    attributes. text: what a reader sees. screenshot: PNG of the viewport. marks: boxes of what can be acted on, and
-    drawn into the screenshot where there is one. focused: the ref of what has the focus.
+    attributes. text: what a reader sees. screenshot: PNG of the viewport. boxes: of what can be acted on, as
+    `PageView.marks`. marks: the same, and drawn into the screenshot where there is one. focused: the ref of what
+    has the focus. value: an expression as `Page.run` takes it, whose value comes with the view: "" for none.
     """
 
     tree: bool = True
@@ -110,6 +111,8 @@ class Wanted:
     screenshot: bool = False
     marks: bool = False
     focused: bool = False
+    boxes: bool = False
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ class Node:
 
     ref: its name for actions; "" for text and for what cannot be acted on. depth: in the tree, from 0. states:
     such as "checked", "disabled", "expanded=false", sorted. box: left, top, width, height in CSS pixels, where
-    marks were wanted and it can be seen.
+    boxes or marks were wanted and it can be seen.
     """
 
     ref: str
@@ -157,6 +160,7 @@ class PageView:
     focused: str | None = None
     error: str = ""
     truncated: tuple[str, ...] = ()
+    value: JsonValue = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +259,7 @@ class Page(Protocol):
         ...
 
     async def view(self, wanted: Wanted = Wanted()) -> PageView:  # frozen
-        """What there is to see now."""
+        """What there is to see now. Raises EnvironmentFailure where `Wanted.value` throws, as `run` does."""
         ...
 
     async def run(self, expression: str) -> JsonValue:

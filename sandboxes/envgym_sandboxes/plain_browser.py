@@ -222,9 +222,11 @@ class PlainPage:
             raise _Wrong(Outcome.REFUSED, f"{url[:200]} is outside the sites of this task")
 
     async def view(self, wanted: Wanted = Wanted()) -> PageView:  # noqa: B008  # frozen
-        """What there is to see: the tree and the text. Raises EnvironmentFailure where a picture is wanted."""
-        if wanted.screenshot or wanted.marks or wanted.dom:
+        """What there is to see: the tree and the text. Raises EnvironmentFailure where more is wanted."""
+        if wanted.screenshot or wanted.marks or wanted.boxes or wanted.dom:
             raise EnvironmentFailure("a plain browser draws nothing and keeps no DOM: ask for the tree or the text")
+        if wanted.value:
+            await self.run(wanted.value)
         title = self._soup.title.get_text(strip=True) if self._soup.title else ""
         nodes = tuple(
             replace(node, states=(*node.states, "focused")) if tag is not None and tag is self._focused else node

@@ -106,9 +106,10 @@ async def perform(tab: Tab, action: PageAction, clipboard: list[str]) -> None:
         case Click(target, button, count):
             await _click(tab, await _point(tab, target), button, count)
         case Hover(target):
-            x, y = await _point(tab, target)
-            # it is answered with the next frame, which is the one that quiet is waited for in
-            tab.answering = tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+            at = await _point(tab, target)
+            # a move is held back until the next frame, unless something comes that is not; and of a release of no
+            # button the page hears nothing
+            await _mouse(tab, [("mouseMoved", at, {}), ("mouseReleased", at, {"button": "none"})])
         case Fill(target, text):
             await _fill(tab, target, text)
         case TypeText(text):
@@ -228,6 +229,7 @@ async def _told(tab: Tab, handle: str, function: str, *arguments: Any, mark: str
 
 
 async def _mouse(tab: Tab, events: list[tuple[str, tuple[float, float], dict[str, Any]]]) -> None:
+    tab.mouse = events[-1][1]
     sent = [tab.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more) for kind, (x, y), more in events]
     await asyncio.gather(*sent)
 

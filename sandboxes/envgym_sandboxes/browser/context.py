@@ -270,18 +270,21 @@ class Context:
         """What there is to see now."""
         async with self._lock:
             self._living()
-            tab = self._now()
+            tab, value = self._now(), None
             try:
-                title = str(await tab.run("document.title"))
-                seen = replace(await look(tab, wanted), title=title[:500])
+                facts = await tab.facts()
+                value = tab.asked(wanted.value) if wanted.value else None
+                seen = await look(tab, wanted, facts)
             except (Hung, Crashed, Refused, EnvironmentFailure) as error:
                 _, message = await self._replaced(tab, error)
-                seen, title = PageView(self._now().url, "", error=message), ""
+                seen, value = PageView(self._now().url, "", error=message), None
+            if value is not None:
+                seen = replace(seen, value=await self._asked(lambda tab: tab.valued(value)))
             here = self._now()
-            titles = await asyncio.gather(*(_title(one) for one in self.tabs if one is not here))
-            others = iter(titles)
-            tabs = tuple(SeenTab(one.url, title if one is here else next(others), one is here) for one in self.tabs)
-            return replace(seen, tabs=tabs)
+            others = [one for one in self.tabs if one is not here]
+            told = await asyncio.gather(*(_title(one) for one in others))
+            titles = {here: seen.title, **dict(zip(others, told, strict=True))}
+            return replace(seen, tabs=tuple(SeenTab(one.url, titles[one], one is here) for one in self.tabs))
 
     async def run(self, expression: str) -> JsonValue:
         """The value of an expression."""

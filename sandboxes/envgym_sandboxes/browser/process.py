@@ -40,11 +40,15 @@ _FLAGS = """
 --disable-domain-reliability --disable-client-side-phishing-detection --disable-site-isolation-trials
 --password-store=basic --use-mock-keychain --force-webrtc-ip-handling-policy=disable_non_proxied_udp
 --disable-gpu-vsync --disable-frame-rate-limit
---disable-features=Translate,MediaRouter,HttpsUpgrades,PaintHolding,BackForwardCache,AutofillServerCommunication
 --proxy-server=http://127.0.0.1:9 --proxy-bypass-list=<-loopback> about:blank
 """
 """Without a limit of frames a screenshot need not wait for one. What belongs to no context has a proxy that is not
 there: nothing listens on port 9 of that loopback."""
+_FEATURES = """
+Translate MediaRouter HttpsUpgrades PaintHolding BackForwardCache AutofillServerCommunication
+DeferRendererTasksAfterInput
+"""
+"""Those that it does without. The last puts off a page's timers until the frame after a click, and quiet with it."""
 
 
 def _program(given: str) -> str | None:
@@ -175,7 +179,9 @@ def start_chromium(program: str = "", flags: Sequence[str] = ()) -> Process:
     if not report.works or bwrap is None or chromium is None:
         raise SandboxUnavailable(f"no browser here: {'; '.join(report.missing)}; fix: {'; '.join(report.fix)}")
     python = os.path.realpath(sys.executable)
-    argv = [*_walls(bwrap), "--", python, "-I", "-S", "/tmp/launcher.py", chromium, *flags, *_FLAGS.split()]
+    without = f"--disable-features={','.join(_FEATURES.split())}"
+    launched = [python, "-I", "-S", "/tmp/launcher.py", chromium, without, *flags, *_FLAGS.split()]
+    argv = [*_walls(bwrap), "--", *launched]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs_read, ours_write = os.pipe()
     ours_read, theirs_write = os.pipe()

@@ -13,7 +13,7 @@ from html import escape
 from typing import Any
 
 from envgym.page import Node, PageView, Wanted
-from envgym_sandboxes.browser.tab import Tab
+from envgym_sandboxes.browser.tab import Facts, Tab
 from envgym_sandboxes.browser.wire import Refused
 
 __all__ = ["ACTED_ON", "digest", "look", "tree"]
@@ -63,9 +63,8 @@ _STATES = (
     "required",
     "selected",
 )
-_SIZE = """(() => { const all = document.getElementsByTagName('*').length;
-  return [all, all > %d ? 0 : (document.documentElement?.textContent || '').length]; })()"""
 _MOST_TEXT = 5_000_000
+_TEXT = "(document.body?.innerText || '').slice(0, %d)"
 _SKIPPED = frozenset(("SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "META", "LINK", "#comment"))
 _KEPT = frozenset(
     [
@@ -114,44 +113,51 @@ _MARK = """(boxes => { const host = document.createElement('div'); host.id = '__
 _UNMARK = "document.getElementById('__marks')?.remove()"
 
 
-async def look(tab: Tab, wanted: Wanted) -> PageView:
-    """The view of one tab; title and tabs are its context's to add. Raises Hung, Crashed, Refused."""
+async def look(tab: Tab, wanted: Wanted, facts: Facts) -> PageView:
+    """The view of one tab; other tabs and the value are its context's to add. Raises Hung, Crashed, Refused."""
     limits = tab.spec.limits
-    view = PageView(tab.url, "")
-    if not (wanted.tree or wanted.dom or wanted.text or wanted.marks or wanted.focused):
-        return replace(view, screenshot=await _screenshot(tab, None)) if wanted.screenshot else view
-    elements, letters = await tab.run(_SIZE % (limits.tree_nodes * 10))
-    if elements > limits.tree_nodes * 10 or letters > _MOST_TEXT:
-        told = f"the page is too large to be shown: {elements} elements, {letters} characters"
+    view, boxed = PageView(tab.url, facts.title), wanted.boxes or wanted.marks
+    treed = wanted.tree or boxed or wanted.focused
+    if (treed or wanted.dom or wanted.text) and (
+        facts.elements > limits.tree_nodes * 10 or facts.letters > _MOST_TEXT
+    ):
+        told = f"the page is too large to be shown: {facts.elements} elements, {facts.letters} characters"
         return replace(view, error=told, truncated=("everything",))
-    cut: list[str] = []
-    asked = None  # what does not depend on the tree is asked for before that is waited for
-    if wanted.dom or wanted.marks:
-        asked = tab.call("DOMSnapshot.captureSnapshot", computedStyles=[], includeDOMRects=False)
+    # all is asked for at once: the answers are of one moment, and the way there and back is gone once
+    nodes = tab.call("Accessibility.getFullAXTree") if treed else None
+    asked = (
+        tab.call("DOMSnapshot.captureSnapshot", computedStyles=[], includeDOMRects=False)
+        if wanted.dom or boxed
+        else None
+    )
+    text = tab.asked(_TEXT % (limits.text_chars + 1)) if wanted.text else None
     picture = _pictured(tab) if wanted.screenshot and not wanted.marks else None
-    if wanted.tree or wanted.marks or wanted.focused:
-        view = await _with_tree(tab, wanted, view, cut)
+    cut: list[str] = []
+    if nodes is not None:
+        view = _with_tree(tab, wanted, view, await tree(tab, nodes), cut)
     if asked is not None:
-        snapshot = await tab.within(asked, limits.act_s)
-        if wanted.dom:
-            view = replace(view, dom=_bounded(_pruned(tab, snapshot), limits.dom_chars, "dom", cut))
-        if wanted.marks:
-            view = replace(view, marks=tuple(_boxed(tab, view.tree or (), snapshot)))
-    if wanted.text:
-        text = str(await tab.run(f"(document.body?.innerText || '').slice(0, {limits.text_chars + 1})"))
-        view = replace(view, text=_bounded(text, limits.text_chars, "text", cut))
+        view = _with_snapshot(tab, wanted, view, await tab.within(asked, limits.act_s), cut)
+    if text is not None:
+        view = replace(view, text=_bounded(str(await tab.valued(text)), limits.text_chars, "text", cut))
     if wanted.screenshot:
         view = replace(view, screenshot=await _screenshot(tab, view.marks, picture))
     return replace(view, tree=view.tree if wanted.tree else None, truncated=tuple(cut))
 
 
-async def _with_tree(tab: Tab, wanted: Wanted, view: PageView, cut: list[str]) -> PageView:
-    nodes = await tree(tab)
+def _with_tree(tab: Tab, wanted: Wanted, view: PageView, nodes: list[Node], cut: list[str]) -> PageView:
     if len(nodes) > tab.spec.limits.tree_nodes:
         nodes = nodes[: tab.spec.limits.tree_nodes]
         cut.append("tree")
     focused = next((one.ref for one in nodes if "focused" in one.states and one.ref), "")
     return replace(view, tree=tuple(nodes), focused=focused if wanted.focused else None)
+
+
+def _with_snapshot(tab: Tab, wanted: Wanted, view: PageView, snapshot: dict[str, Any], cut: list[str]) -> PageView:
+    if wanted.dom:
+        view = replace(view, dom=_bounded(_pruned(tab, snapshot), tab.spec.limits.dom_chars, "dom", cut))
+    if wanted.boxes or wanted.marks:
+        view = replace(view, marks=tuple(_boxed(tab, view.tree or (), snapshot)))
+    return view
 
 
 def _bounded(text: str, most: int, part: str, cut: list[str]) -> str:
@@ -165,23 +171,25 @@ def _pictured(tab: Tab) -> "asyncio.Future[dict[str, Any]]":
 
 
 async def _screenshot(
-    tab: Tab, marks: tuple[Node, ...] | None, asked: "asyncio.Future[dict[str, Any]] | None" = None
+    tab: Tab, marks: tuple[Node, ...] | None, asked: "asyncio.Future[dict[str, Any]] | None"
 ) -> bytes:
-    """The picture, with marks drawn in it. asked: where it was asked for already, which is without marks."""
-    if marks:
-        boxes = [[node.ref, *node.box] for node in marks if node.box]
-        await tab.run(_MARK % json.dumps(boxes))
+    """The picture that was asked for; None: with marks drawn in it."""
+    if asked is not None:
+        return base64.b64decode((await tab.within(asked, tab.spec.limits.act_s))["data"])
+    await tab.run(_MARK % json.dumps([[node.ref, *node.box] for node in marks or () if node.box]))
     try:
-        said = await tab.within(asked or _pictured(tab), tab.spec.limits.act_s)
+        said = await tab.within(_pictured(tab), tab.spec.limits.act_s)
     finally:
-        if marks:
-            await tab.run(_UNMARK)
+        await tab.run(_UNMARK)
     return base64.b64decode(said["data"])
 
 
-async def tree(tab: Tab) -> list[Node]:
-    """The accessibility tree of the tab and of the frames in it, those without meaning left out."""
-    said = await tab.within(tab.call("Accessibility.getFullAXTree"), tab.spec.limits.act_s)
+async def tree(tab: Tab, asked: "asyncio.Future[dict[str, Any]] | None" = None) -> list[Node]:
+    """The accessibility tree of the tab and of the frames in it, those without meaning left out.
+
+    asked: the first document's, where it was asked for already.
+    """
+    said = await tab.within(asked or tab.call("Accessibility.getFullAXTree"), tab.spec.limits.act_s)
     found = _nodes(tab, said["nodes"])
     if not any(node.role == "Iframe" for node in found):
         return found

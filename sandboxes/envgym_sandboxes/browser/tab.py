@@ -1,7 +1,9 @@
 """One tab: what happens in it, heard as events; whether it is quiet; and its end where it hangs or crashes."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,11 +12,15 @@ from envgym.page import Dialog, PageSpec
 from envgym_sandboxes.browser.gate import origin_of
 from envgym_sandboxes.browser.wire import Refused, Wire
 
-__all__ = ["Crashed", "Hung", "Tab"]
+__all__ = ["Crashed", "Facts", "Hung", "Tab"]
 
 T = TypeVar("T")
 
 QUIET = Path(__file__).with_name("scripts").joinpath("quiet.js").read_text()
+_FACTS = """(() => { try { const all = document.getElementsByTagName('*').length;
+  return [String(document.title).slice(0, 500), all,
+    all > %d ? 0 : (document.documentElement?.textContent || '').length]; } catch { return true; } })()"""
+_LATELY_S = 0.05
 
 
 class Hung(Exception):
@@ -23,6 +29,16 @@ class Hung(Exception):
 
 class Crashed(Exception):
     """The page's process is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What says whether a document can be looked at: title, elements, characters; and when it was so."""
+
+    title: str
+    elements: int
+    letters: int
+    at: float
 
 
 class Tab:
@@ -45,8 +61,9 @@ class Tab:
         self.failed = ""
         self.dragged: dict[str, Any] | None = None
         self.busy = False
-        self.answering: asyncio.Future[dict[str, Any]] | None = None
         self.scrolls = False  # what was done may scroll, which the document knows with its next frame only
+        self.mouse: tuple[float, float] | None = None
+        self._facts: Facts | None = None
         self.on_download: Callable[[dict[str, Any]], None] = lambda _: None
         wire.handle(session, self._event)
 
@@ -54,6 +71,7 @@ class Tab:
 
     def call(self, method: str, **params: Any) -> "asyncio.Future[dict[str, Any]]":
         """Send a command to this tab."""
+        self._facts = None
         return self.wire.call(method, self.session, **params)
 
     async def prepare(self) -> None:
@@ -99,15 +117,41 @@ class Tab:
 
     async def run(self, expression: str, *, seconds: float | None = None) -> Any:
         """The value of an expression. Raises EnvironmentFailure where it throws, Hung, Crashed, Refused."""
-        said = await self.within(
-            self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True),
-            self.spec.limits.act_s if seconds is None else seconds,
-        )
+        return await self.valued(self.asked(expression), seconds=seconds)
+
+    def asked(self, expression: str) -> "asyncio.Future[dict[str, Any]]":
+        """Ask for the value of an expression, which `valued` waits for: others may be asked for meanwhile."""
+        return self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+
+    async def valued(self, asked: "asyncio.Future[dict[str, Any]]", *, seconds: float | None = None) -> Any:
+        """The value that was asked for. Raises as `run`."""
+        said = await self.within(asked, self.spec.limits.act_s if seconds is None else seconds)
         if "exceptionDetails" in said:
             thrown = said["exceptionDetails"].get("exception", {})
             why = thrown.get("description") or thrown.get("value") or said["exceptionDetails"].get("text", "")
             raise EnvironmentFailure(f"JavaScript threw: {str(why)[:500]}")
         return said["result"].get("value")
+
+    # what says whether it can be looked at
+
+    async def facts(self) -> Facts:
+        """What there is: as quiet found it, where nothing was asked nor heard and no time passed since.
+
+        So a view after an action need not ask again. Raises as `run`.
+        """
+        lately, now = self._facts, asyncio.get_running_loop().time()
+        if lately is not None and now - lately.at < _LATELY_S:
+            return lately
+        found = self._read(await self.run(_FACTS % (self.spec.limits.tree_nodes * 10)))
+        if found is None:
+            raise EnvironmentFailure("the page does not let itself be read")
+        return found
+
+    def _read(self, found: Any) -> Facts | None:
+        if not isinstance(found, list):
+            return None
+        title, elements, letters = found
+        return Facts(str(title), int(elements), int(letters), asyncio.get_running_loop().time())
 
     # quiet
 
@@ -119,18 +163,7 @@ class Tab:
         self.scrolls = False
 
     async def settle(self) -> bool:
-        """Wait for quiet; False where the time was up first. Raises Hung, Crashed.
-
-        Input that is still unanswered then has come too late for the frame that was waited for: it is waited again.
-        """
-        quiet = await self._quiet()
-        given, self.answering = self.answering, None
-        if given is None or given.done():
-            return quiet
-        await self.within(given, self.spec.limits.act_s)
-        return await self._quiet()
-
-    async def _quiet(self) -> bool:
+        """Wait for quiet; False where the time was up first. Raises Hung, Crashed."""
         loop, limits = asyncio.get_running_loop(), self.spec.limits
         end = loop.time() + limits.settle_s
         while (left := end - loop.time()) > 0:
@@ -173,12 +206,13 @@ class Tab:
 
     async def _document_quiet(self, seconds: float) -> bool:
         quiet_ms, most_ms = self.spec.limits.quiet_s * 1000, seconds * 1000
-        drawn = "true" if self.scrolls else "false"
-        asked = (
-            f"window.__quiet ? __quiet.wait({quiet_ms}, {most_ms}, {drawn}) : document.readyState === 'complete'"
-        )
+        waited = f"await __quiet.wait({quiet_ms}, {most_ms}, {json.dumps(self.mouse)}, {json.dumps(self.scrolls)})"
+        quiet = f"(window.__quiet ? {waited} : document.readyState === 'complete')"
+        told = _FACTS % (self.spec.limits.tree_nodes * 10)
         try:
-            return bool(await self.run(asked, seconds=seconds + 0.2))
+            found = await self.run(f"(async () => {quiet} && {told})()", seconds=seconds + 0.2)
+            self._facts = self._read(found)
+            return bool(found)
         except (Refused, EnvironmentFailure):  # it went to another document meanwhile
             await asyncio.sleep(0)
             return False
@@ -190,6 +224,7 @@ class Tab:
     def _event(self, method: str, params: dict[str, Any]) -> None:
         handler = _EVENTS.get(method)
         if handler is not None:
+            self._facts = None
             handler(self, params)
             self._changed.set()
 

@@ -23,7 +23,8 @@ class Refused(Exception):
 class Wire:
     """The pipe. commands, answers: its descriptors, which are closed by whoever opened them.
 
-    on_gone: called once when the other end is gone. Every command that waits then raises SandboxDied.
+    sent: how many commands were. on_gone: called once when the other end is gone. Every command that waits then
+    raises SandboxDied.
     """
 
     def __init__(self, commands: int, answers: int, on_gone: Callable[[], None]) -> None:
@@ -32,7 +33,7 @@ class Wire:
         self._on_gone = on_gone
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._handlers: dict[str, Handler] = {}
-        self._next = 0
+        self.sent = 0
         self._came: list[bytes] = []
         self._unsent = bytearray()
         self.gone = ""
@@ -52,18 +53,18 @@ class Wire:
             future.set_exception(SandboxDied(self.gone))
             future.add_done_callback(_looked_at)
             return future
-        self._next += 1
-        self._waiting[self._next] = future
+        self.sent += 1
+        self._waiting[self.sent] = future
         # a command whose answer nobody waits for any more is no error
         future.add_done_callback(_looked_at)
-        self._send({"id": self._next, "method": method, "params": params}, session)
+        self._send({"id": self.sent, "method": method, "params": params}, session)
         return future
 
     def tell(self, method: str, session: str = "", /, **params: Any) -> None:
         """Send a command whose answer does not matter."""
         if not self.gone:
-            self._next += 1
-            self._send({"id": self._next, "method": method, "params": params}, session)
+            self.sent += 1
+            self._send({"id": self.sent, "method": method, "params": params}, session)
 
     def _send(self, command: dict[str, Any], session: str) -> None:
         if session:

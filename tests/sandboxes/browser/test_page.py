@@ -154,6 +154,63 @@ def test_a_view_holds_what_was_wanted_and_nothing_else(play):
     play(work, FORM + "<script>1</script><p hidden>unseen</p>")
 
 
+def test_boxes_are_those_of_marks_and_are_not_drawn(play):
+    async def work(page):
+        plain, boxed, marked = [
+            await page.view(Wanted(tree=False, screenshot=True, boxes=boxes, marks=marks))
+            for boxes, marks in ((False, False), (True, False), (False, True))
+        ]
+        assert [node.name for node in boxed.marks] == ["there"]
+        assert boxed.marks == marked.marks
+        assert boxed.screenshot == plain.screenshot != marked.screenshot
+
+    play(work, "<a href=/>there</a>")
+
+
+def test_a_value_comes_with_the_view_and_one_that_throws_is_the_environments_fault(play):
+    async def work(page):
+        view = await page.view(Wanted(value="Promise.resolve({a: [document.title]})"))
+        assert (view.value, view.title) == ({"a": ["Form"]}, "Form")
+        assert (await page.view()).value is None
+        with pytest.raises(EnvironmentFailure, match="JavaScript threw: ReferenceError"):
+            await page.view(Wanted(value="nothing.there"))
+        assert ("heading", "Form") in names(await page.view()), "the page is as it was"
+
+    play(work, FORM)
+
+
+def test_a_view_after_an_action_asks_for_nothing_twice(play):
+    async def work(page):
+        await page.act(Click(Target(name="Send")))
+        before = page.wire.sent
+        view = await page.view(Wanted(tree=True, value="1 + 1"))
+        assert (view.title, view.value, page.wire.sent - before) == ("Form", 2, 2), "the tree and the value"
+        await page.run("(document.title = 'Other', 0)")
+        assert (await page.view()).title == "Other", "nor keeps it what was so before"
+
+    play(work, FORM)
+
+
+def test_a_move_of_the_mouse_is_told_alone_and_so_is_what_moves_under_it(play):
+    async def work(page):
+        await page.run("(heard.length = 0)")
+        await page.act(Hover(Target(x=300, y=300)))
+        heard = await page.run("[...new Set(heard)].filter((one) => !/(over|enter|rawupdate)$/.test(one))")
+        assert sorted(heard) == ["mousemove", "pointermove"], "at once, and nothing else"
+        await page.act(Press("Enter"))
+        assert ("text", "over") in names(await page.view()), "what is under a mouse that rests"
+
+    play(
+        work,
+        """<p id=p style="position:fixed;left:250px;top:-999px;width:99px;height:99px"
+          onmouseenter="this.textContent = 'over'">below</p><script>heard = [];
+        for (const name in window) if (name.startsWith('on')) {
+          addEventListener(name.slice(2), (event) => heard.push(event.type), true);
+        }
+        addEventListener('keydown', () => { p.style.top = '250px'; });</script>""",
+    )
+
+
 def test_nothing_sleeps_what_a_page_still_has_to_do_is_waited_for(play):
     async def work(page):
         await page.act(Click(Target(role="button")))

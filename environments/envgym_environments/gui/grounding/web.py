@@ -91,7 +91,7 @@ class WebScreens:
                     f"the expert's {do} cannot be done in {key.site.name}: {acted_text(acted)}"
                 )
         shown = await self._shown(page)
-        view = await page.view(Wanted(tree=True, marks=True))
+        view = await page.view(Wanted(tree=True, boxes=True))
         return replace(shown, act=next_act(goal, count, view, shown.size))
 
     def _opened(self) -> Browser:
@@ -100,12 +100,11 @@ class WebScreens:
 
     async def _shown(self, page: Page) -> Shown:
         await page.act(Hover(Target(x=page.spec.size[0] - 1, y=page.spec.size[1] - 1)))
-        marked = await page.view(Wanted(tree=False, marks=True))
-        view = await page.view(Wanted(tree=False, screenshot=True))  # apart: marks would be drawn into it
-        if marked.error or view.error or view.screenshot is None:
-            raise EnvironmentFailure(f"{view.url} cannot be seen: {marked.error or view.error}")
+        view = await page.view(Wanted(tree=False, screenshot=True, boxes=True))
+        if view.error or view.screenshot is None:
+            raise EnvironmentFailure(f"{view.url} cannot be seen: {view.error}")
         size = page.spec.size
-        boxes = ((node, _box(node)) for node in marked.marks or ())
+        boxes = ((node, _box(node)) for node in view.marks or ())
         marks = tuple(
             Mark(node.role, node.name, seen)
             for node, box in boxes

@@ -9,6 +9,8 @@ import json
 import time
 from typing import Any, Literal, get_args
 
+from pydantic import JsonValue
+
 from envgym.browsing import open_browser
 from envgym.env import Step, StopReason
 from envgym.errors import EnvironmentFailure
@@ -27,7 +29,7 @@ from envgym_environments.web.miniwob.pages import (
     STATE,
     TIMED,
     address,
-    begin,
+    begin_on,
     html_folder,
     page_names,
 )
@@ -37,6 +39,10 @@ __all__ = ["SPEC", "Miniwob", "miniwob_tasks"]
 Observed = Literal["dom", "tree", "both"]
 SIZE = (480, 320)
 _LOADED_S = 60.0
+_STATE = Wanted(tree=False, value=STATE)
+_GONE: dict[str, Any] = {
+    "done": False, "reward": 0, "reason": "", "utterance": "", "seen": [], "fields": [], "gone": True,
+}  # fmt: skip
 _TOOLS = page_tools(
     "click", "click_at", "hover", "fill", "type_text", "press", "select", "drag", "drag_at", "scroll", "wait"
 )
@@ -70,7 +76,7 @@ class Miniwob:
         self._name = str(task.metadata["page"])
         if self._name not in page_names():
             raise ValueError(f"MiniWoB++ has no page {self._name!r}; it has {', '.join(page_names())}")
-        self._wanted = Wanted(tree=observe != "dom", dom=observe != "tree", screenshot=screenshot)
+        self._wanted = Wanted(tree=observe != "dom", dom=observe != "tree", screenshot=screenshot, value=STATE)
         self._turns, self._kind = turns, browser
         self._browser: Browser | None = None
         self._page: Page | None = None
@@ -79,15 +85,19 @@ class Miniwob:
 
     async def reset(self, *, seed: int) -> Step:
         """The task's problem from its beginning; the seed changes nothing, for the task has its own."""
-        page = await self._loaded()
-        asked = begin(f"{self._name}/{self.task.seed}")
-        if trouble := await page.run(asked):
-            raise EnvironmentFailure(f"page {self._name!r} does not begin: {trouble}")
+        asked = begin_on(self._name, f"{self._name}/{self.task.seed}")
+        page, said = self._page, None
+        if page is not None and self._name not in RELOADED:
+            said = await page.run(asked)
+        if page is None or said is None:
+            page = await self._loaded()
+            said = await self._begun(page, asked)
+        if said:
+            raise EnvironmentFailure(f"page {self._name!r} does not begin: {said}")
         page.forget_refs()
         await page.act(Hover(Target(x=SIZE[0] - 1, y=SIZE[1] - 1)))  # where the mouse was is no part of a problem
         self._turn, self._over = 0, False
-        state = await self._state(page)
-        return await self._seen(page, state, [], first=True)
+        return self._seen(await page.view(self._wanted), [])
 
     async def _loaded(self) -> Page:
         if self._page is None:
@@ -98,35 +108,20 @@ class Miniwob:
             spec = PageSpec(site, start=address(self._name), size=SIZE, scripts=(FIXED_DAY,), limits=limits)
             self._browser = self._browser or open_browser(self._kind)
             self._page = await self._browser.page(spec)
-        elif self._name in RELOADED or await self._page.run("location.href") != address(self._name):
+        else:
             acted = await self._page.act(Goto(address(self._name)))
             if not acted.outcome.ok:
                 raise EnvironmentFailure(f"page {self._name!r} is not loaded: {acted_text(acted)}")
-        await self._begun(self._page)
         return self._page
 
-    async def _begun(self, page: Page) -> None:
-        """Wait until the page is there: one that moves is not waited for by its quiet, and may still be loading."""
-        there = f"document.readyState === 'complete' && location.href === {json.dumps(address(self._name))}"
+    async def _begun(self, page: Page, asked: str) -> JsonValue:
+        """Begin as soon as the page is there: one that moves is not waited for by its quiet, and may be loading."""
         until = time.monotonic() + _LOADED_S
-        while not await page.run(there):
+        while (said := await page.run(asked)) is None:
             if time.monotonic() > until:
                 raise EnvironmentFailure(f"page {self._name!r} is not loaded within {_LOADED_S:g} s")
             await page.act(Wait(0.02))
-
-    async def _state(self, page: Page) -> dict[str, Any]:
-        found = await page.run(f"typeof core === 'undefined' ? null : {STATE}")
-        if not isinstance(found, dict):
-            return {
-                "done": False,
-                "reward": 0,
-                "reason": "",
-                "utterance": "",
-                "seen": [],
-                "fields": [],
-                "gone": True,
-            }
-        return found
+        return said
 
     async def step(self, action: Action) -> Step:
         """Do what is called, call by call, until the page says that the problem is over."""
@@ -134,17 +129,16 @@ class Miniwob:
             raise RuntimeError(f"step outside an episode in task {self.task.id!r}: call reset(seed=...) first")
         self._turn += 1
         messages: list[Message] = []
-        page = self._page
-        state: dict[str, Any] = {"done": False, "gone": False}
-        for call in self._read(action):
-            text = await self._do(page, call)
+        calls = self._read(action)
+        for number, call in enumerate(calls, start=1):
+            text = await self._do(self._page, call)
             name = call.id if isinstance(call, ToolCall) else ""
             role: Literal["tool", "user"] = "tool" if name else "user"
             messages.append(Message(role=role, content=text, tool_call_id=name))
-            state = await self._state(page)
-            if state["done"] or state.get("gone"):
+            view = await self._page.view(self._wanted if number == len(calls) else _STATE)
+            if _state(view)["done"] or view.value is None:
                 break
-        return await self._seen(page, state, messages)
+        return self._seen(view, messages)
 
     def _read(self, action: Action) -> tuple[ToolCall | ParseError, ...]:
         if action.error is not None:
@@ -158,7 +152,8 @@ class Miniwob:
         acted = await page.act(read)
         return acted_text(acted) or "done"
 
-    async def _seen(self, page: Page, state: dict[str, Any], said: list[Message], *, first: bool = False) -> Step:
+    def _seen(self, view: PageView, said: list[Message]) -> Step:
+        state = _state(view)
         if state["done"]:
             self._over = True
             reward = float(state["reward"])
@@ -174,7 +169,6 @@ class Miniwob:
         if state.get("gone") or self._turn >= self._turns:
             stop = StopReason.LOST if state.get("gone") else StopReason.TURN_LIMIT
             self._over = True
-        view = await page.view(self._wanted)
         text = f"{state['utterance']}\n{self._shown(view)}" if not state.get("gone") else "The page is gone."
         return Step(
             (*said, Message(role="user", content=text)),
@@ -199,6 +193,11 @@ class Miniwob:
         browser, self._browser, self._page = self._browser, None, None
         if browser is not None:
             await browser.close()
+
+
+def _state(view: PageView) -> dict[str, Any]:
+    """What `STATE` found; where there is no page of MiniWoB, it is gone."""
+    return view.value if isinstance(view.value, dict) else _GONE
 
 
 def _key(task: str, state: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "TIMED",
     "address",
     "begin",
+    "begin_on",
     "html_folder",
     "page_names",
 ]
@@ -64,6 +65,7 @@ BEGIN = """(seed => {
 })"""
 
 STATE = """(() => {
+  if (typeof core === 'undefined') return null;
   const fields = [...document.querySelectorAll('input,select,textarea')].map(
     (f) => [f.type, f.type === 'checkbox' || f.type === 'radio' ? f.checked : f.value]);
   const cover = document.getElementById('sync-task-cover'), own = ['reward-display', 'click-canvas'];
@@ -102,3 +104,9 @@ def address(page: str) -> str:
 def begin(seed: str) -> str:
     """The expression that begins the problem of a seed in the page, whatever was played in it before."""
     return f"{BEGIN}({json.dumps(seed)})"
+
+
+def begin_on(page: str, seed: str) -> str:
+    """The same where that page is loaded; null where another one is, or it is not there yet."""
+    there = f"document.readyState === 'complete' && location.href === {json.dumps(address(page))}"
+    return f"{there} ? {begin(seed)} : null"

@@ -71,16 +71,25 @@
       return begin.apply(this, given);
     };
   }
+  // What moves under a mouse that rests is told to the page with the next frame: it is over something else then.
+  let over = null;
+  listen.call(window, 'mouseover', (event) => { over = event.target; }, { capture: true, passive: true });
   const needed = () => framed || !shown || frames.size > 0 || window.frames.length > 0 || window.onscroll
     || window.onresize || document.onscroll
     || document.querySelector('[autofocus],[loading=lazy],[onscroll],[onscrollend],[onresize]');
-  const hop = (drawn) => new Promise((done) => {
-    if (!drawn && !needed()) {
+  const hop = (mouse, drawn) => new Promise((done) => {
+    const under = mouse && document.elementFromPoint(mouse[0], mouse[1]), before = over;
+    if (!drawn && !needed() && (!under || under === over)) {
       later(() => later(done, 0), 0);
       return;
     }
     const backup = later(done, 60);
-    frame(() => { shown = true; forget(backup); later(done, 0); });
+    frame(() => {
+      shown = true;
+      if (under && over === before) over = under;
+      forget(backup);
+      later(done, 0);
+    });
   });
   const inner = () => {
     const found = [];
@@ -89,10 +98,10 @@
     }
     return found;
   };
-  const wait = async (quiet, most, drawn) => {
+  const wait = async (quiet, most, mouse, drawn) => {
     const began = now();
     for (;;) {
-      await hop(drawn);
+      await hop(mouse, drawn);
       const all = [state(), ...inner()];
       if (all.every((one) => !one.busy && (!one.ticking || one.changed >= quiet))) return true;
       if (now() - began > most) return false;
