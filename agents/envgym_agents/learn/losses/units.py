@@ -46,8 +46,8 @@ def ratio(logprobs: Tensor, old: Tensor, *, unit: Tensor | None = None, bound: f
     bound: the log-ratio is held within it before it is exponentiated, and its gradient is zero outside.
 
     Degenerate: equal policies give 1 everywhere; a unit of one token is that token.
-    Sources: PPO (Schulman et al. 2017, eq. 6); GSPO (Zheng et al. 2025, arXiv 2507.18071, eq. 7) and GSPO-token
-    (eq. 14); pre-clip, StableReinforce (Zhang et al. 2025, arXiv 2505.02835, section 3.2).
+    Sources: PPO (Schulman et al. 2017, eq. 6); GSPO and GSPO-token (Zheng et al. 2025, arXiv 2507.18071); pre-clip,
+    StableReinforce (Zhang et al. 2025, arXiv 2505.02835).
     """
     apart = logprobs - old
     if unit is not None:
