@@ -2,9 +2,8 @@
 VENV ?= .venv
 OUT ?= runs/demo
 PYTHON_BIN = $(VENV)/bin/python
-# peers that benchmarks import without all that they depend on
-BESIDE = verl==0.9.1 omegaconf codetiming trl==1.16.0 \
-  browsergym-core==0.14.3 browsergym-miniwob==0.14.3 playwright==1.44.0 pyee==11.1.0 greenlet==3.5.6 lxml==5.4.0 \
+# peers that benchmarks import without all that they depend on, beside those that scripts/setup.sh has put there
+BESIDE = browsergym-core==0.14.3 browsergym-miniwob==0.14.3 playwright==1.44.0 pyee==11.1.0 greenlet==3.5.6 lxml==5.4.0 \
   beautifulsoup4==4.15.0 soupsieve==4.1.3 pyparsing==3.3.3
 VLLM_VENV ?= .vllm-venv
 export VENV VLLM_VENV
@@ -38,7 +37,7 @@ core: setup ## Only the core tests, without checks: under two minutes.
 bars: sources ## The benchmarks at full size, against their bars; results in benchmarks/results.
 	@$(PYTHON_BIN) -m pip install -qq --disable-pip-version-check -e '.[peers]'
 	@$(PYTHON_BIN) -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target $(VENV)/peers $(BESIDE)
-	@VERL=$(VENV)/peers PEERS=$(VENV)/peers $(PYTHON_BIN) benchmarks/run_all.py
+	@PEERS=$(VENV)/peers $(PYTHON_BIN) benchmarks/run_all.py
 
 fuzz: setup ## What hostile peers can say, guided by coverage: FUZZ_S seconds (300) for each target.
 	@scripts/fuzz.sh

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from _harness import beside
 
 __all__ = [
     "c_gae",
@@ -114,8 +115,8 @@ def _mask(rows):
 
 
 def verl_module():
-    """verl's estimators; its folder may stand beside the environment (VERL), since its dependencies are many."""
-    if folder := os.environ.get("VERL"):
+    """verl's estimators, beside the environment since its dependencies are many."""
+    if (folder := str(beside())) not in sys.path:
         sys.path.append(folder)
     if importlib.util.find_spec("verl") is None:
         return None

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["Row", "facts", "finish", "medians_of", "options", "scratch_folder"]
+__all__ = ["Row", "beside", "facts", "finish", "medians_of", "options", "scratch_folder"]
 
 _PACKAGES = ("envgym", "gymnasium", "numpy", "pydantic", "torch", "transformers", "pyarrow")
 
@@ -66,6 +66,11 @@ def scratch_folder() -> Iterator[Path]:
     """A folder that goes away again, in memory where the machine has a tmpfs."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as path:
         yield Path(path)
+
+
+def beside() -> Path:
+    """Where peers lie without all that they depend on: PEERS names it, else it is of the environment (setup's)."""
+    return Path(os.environ.get("PEERS") or Path(sys.prefix) / "peers")
 
 
 def medians_of(repeats: int, *measures: Callable[[], float]) -> list[float]:

@@ -8,7 +8,6 @@ installed file as they stand there; nothing of TRL is imported (its dependencies
 import ast
 import importlib.metadata
 import importlib.util
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from types import CodeType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+from _harness import beside
 
 __all__ = ["Formula", "installed", "trl_formula"]
 
@@ -58,11 +58,11 @@ class Formula:
 
 
 def installed() -> Path | None:
-    """The folder of TRL's package, which may lie beside the environment (VERL names the folder); None without.
+    """The folder of TRL's package, which may lie beside the environment; None without.
 
     Raises SystemExit for another version: what was cut out of it might be something else.
     """
-    if (folder := os.environ.get("VERL")) and folder not in sys.path:
+    if (folder := str(beside())) not in sys.path:
         sys.path.append(folder)
     found = importlib.util.find_spec("trl")
     if found is None or found.origin is None:
@@ -79,7 +79,9 @@ def trl_formula(trainer: str) -> Formula:
 
     folder = installed()
     if folder is None:
-        raise SystemExit(f"credit_peers: trl is not installed: pip install --no-deps trl=={VERSION}")
+        raise SystemExit(
+            f"credit_peers: trl is neither installed nor in {beside()}: scripts/setup.sh puts it there"
+        )
     path = folder / "trainer" / f"{trainer}_trainer.py"
     method = _function(path, _METHOD)
     begins = [place for place, one in enumerate(method.body) if _assigns(one, _FIRST)]

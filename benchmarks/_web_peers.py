@@ -2,7 +2,7 @@
 
 `Peer` is this side: it starts the process and asks it for one reset or one step at a time, so that they take turns.
 BrowserGym drives a browser by a synchronous API that no event loop may be near, and what it needs lies in a folder
-beside the environment (PEERS), with an older Playwright: hence a process.
+beside the environment, with an older Playwright: hence a process.
 """
 
 import json
@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+
+from _harness import beside
 
 __all__ = ["CLICK", "KINDS", "Peer", "missing"]
 
@@ -37,9 +39,8 @@ def missing(kind: str) -> str:
     """What is not here of what a peer needs; "" for nothing."""
     lacking = [] if shutil.which("chromium") else ["chromium"]
     if kind.startswith("browsergym"):
-        folder = os.environ.get("PEERS", "")
-        if not (folder and (Path(folder) / "browsergym" / "miniwob").is_dir()):
-            lacking.append("browsergym-miniwob in the folder that PEERS names (`make bars` makes one)")
+        if not (beside() / "browsergym" / "miniwob").is_dir():
+            lacking.append(f"browsergym-miniwob in {beside()} (`make bars` puts it there)")
     else:
         lacking += [] if shutil.which("chromedriver") else ["chromedriver (apt-get install chromium-driver)"]
         lacking += [] if find_spec("selenium") else ["selenium"]
@@ -98,7 +99,7 @@ def _browsergym(page: str, tuned: bool, scratch: Path) -> tuple[Moves, Callable[
     chrome.chmod(0o755)
     html = Path(str(find_spec("miniwob").submodule_search_locations[0])) / "html" / "miniwob"  # type: ignore[union-attr,index]
     os.environ |= {"PLAYWRIGHT_BROWSERS_PATH": str(scratch), "MINIWOB_URL": f"file://{html}/"}
-    sys.path.append(os.environ["PEERS"])
+    sys.path.append(str(beside()))
     import browsergym.miniwob  # noqa: F401  # registers its environments
     import gymnasium
     from browsergym.core.action.highlevel import HighLevelActionSet

@@ -2,9 +2,8 @@
 
 Agreement is the largest difference of a token's credit. Where a peer differs, the law that it breaks is named and
 the size of the difference is printed; what is a convention and no law is said, too. A peer that is not installed is
-left out and named (``pip install --no-deps verl==0.9.1 omegaconf codetiming trl==1.16.0``, in a folder that VERL
-names, is enough for both). verl and torchrl compute in float32; TRL's statements are run in float64, and agreement
-with it is asked to a part in 10^12.
+left out and named (scripts/setup.sh puts verl and TRL beside the environment). verl and torchrl compute in float32;
+TRL's statements are run in float64, and agreement with it is asked to a part in 10^12.
 """
 
 from dataclasses import replace

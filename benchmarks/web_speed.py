@@ -1,6 +1,6 @@
 """A page of MiniWoB++: reset, step and view, beside BrowserGym and MiniWoB++'s Selenium, and beside bare commands.
 
-    PEERS=FOLDER python benchmarks/web_speed.py    # `make bars` makes the folder
+    PEERS=FOLDER python benchmarks/web_speed.py    # `make bars` fills the folder
 
 The floor sends the same work as Chromium's own commands and awaits nothing else: the page's reset; three mouse
 events and the reward; the same and the accessibility tree. Each peer plays the same page and sees what ours sees:

@@ -47,6 +47,7 @@ def test_a_benchmark_runs_and_writes_its_result(name, tmp_path):
 
 SLACK = {"ms": 2.0, "us": 2.0, "s": 2.0, "MiB": 1.25, "MB": 1.25}
 JUDGED = {
+    "credit_peers": {"verl GRPO without division", "TRL GRPO without division, float64"},
     "sandbox_turns": {"command, last 10 of 40", "memory of all snapshots", "disk of all durable ones"},
     "docker_start": {"first command, cold"},
     "sandbox_start": {"start (until `true` ended)"},

@@ -9,7 +9,7 @@ __all__ = ["mixed_with_cost", "price_scores"]
 def price_scores(costs_G: Sequence[float]) -> list[float]:
     """One minus each cost, normalised to [0, 1] over the batch: the cheapest has 1.0, the dearest 0.0.
 
-    Router-R1 (Zhang et al. 2025, arXiv 2506.09033, section 3.2) rewards the inverse of tokens times price,
+    Router-R1 (Zhang et al. 2025, arXiv 2506.09033) rewards the inverse of tokens times price,
     normalised in the batch. Where all cost the same, nothing can be told apart, and all have 1.0. Raises
     ValueError for a cost that is negative or not finite.
     """

@@ -16,7 +16,7 @@ class Tag:
 
 
 def format_score(text: str, tags: Sequence[Tag], *, alone: bool = True) -> float:
-    """1.0 when every tag stands once, whole, in this order, 0.0 otherwise (ToolRL's R_format, equation 1).
+    """1.0 when every tag stands once, whole, in this order, 0.0 otherwise (ToolRL's R_format).
 
     alone: nothing but white space may stand outside the tags.
     """
@@ -58,7 +58,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 def repetition(text: str, *, size: int = 4) -> float:
     """The share of word n-grams that stood before: 0.0 nothing repeats, towards 1.0 all of it does.
 
-    As in Demystify-long-CoT (Yeo et al. 2025, arXiv 2502.03373, section 4), as a share instead of a penalty.
+    As in Demystify-long-CoT (Yeo et al. 2025, arXiv 2502.03373), as a share instead of a penalty.
     """
     if size < 1:
         raise ValueError(f"size is {size}; it must be at least 1")

@@ -1,6 +1,6 @@
 """How right tool calls are: their names, their parameters' names, their parameters' values.
 
-The rules are those of ToolRL (Qian et al. 2025, arXiv 2504.13958, section 3.3), as its released code applies them:
+The rules are those of ToolRL (Qian et al. 2025, arXiv 2504.13958) as its released code applies them:
 each gold call takes the best call of its name that no earlier gold call took.
 """
 
@@ -30,7 +30,7 @@ class ToolMatch:
 
     @property
     def correctness(self) -> float:
-        """``6 * share - 3``; ToolRL equations 5 and 6."""
+        """``6 * share - 3``; ToolRL's R_correct."""
         return 6.0 * self.share - 3.0
 
     @property

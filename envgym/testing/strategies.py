@@ -4,7 +4,7 @@ For laws of whatever stores, converts or shows episodes. Needs hypothesis (the e
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -19,8 +19,8 @@ from envgym.sandbox import SandboxSnapshot
 from envgym.testing.credit_groups import Make, random_groups
 
 __all__ = [
-    "Drawn", "actions", "credit_groups", "episodes", "failures", "grades", "groups", "json_values",
-    "messages", "names", "paths", "snapshots", "steps", "texts",
+    "Drawn", "Parts", "actions", "credit_groups", "episode_lists", "episodes", "failures", "grades", "groups",
+    "json_values", "messages", "names", "paths", "snapshots", "some_parts", "steps", "texts",
 ]  # fmt: skip
 
 texts = st.text(alphabet=st.characters(), max_size=20)
@@ -89,16 +89,46 @@ grades = st.builds(Grade, grader=names, version=names, channels=numbers)
 ids = st.lists(st.integers(0, 2**31 - 1), max_size=6)
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What episodes are made of, and meet again: each part is anything that its strategy gives.
+
+    Episodes that draw every turn's step, messages and snapshot anew soon outgrow what hypothesis looks at, and are
+    thrown away; and two of them never have anything in common.
+    """
+
+    steps: st.SearchStrategy[Step]
+    said: st.SearchStrategy[tuple[Message, ...]]
+    snapshots: st.SearchStrategy[Snapshot | None]
+    errors: st.SearchStrategy[ParseError | None]
+    names: st.SearchStrategy[str]
+    grades: st.SearchStrategy[Grade]
+
+
 @st.composite
-def paths(draw: Callable[[st.SearchStrategy[Any]], Any], at: tuple[int, int] = (0, 0)) -> tuple[Turn, ...]:
+def some_parts(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Parts:
+    """Parts for one test: a few of each kind."""
+
+    def few(one: st.SearchStrategy[Any], most: int = 2) -> st.SearchStrategy[Any]:
+        return st.sampled_from(draw(st.lists(one, min_size=1, max_size=most)))
+
+    return Parts(
+        few(steps(st.none()), 3), few(many_messages), st.none() | few(snapshots, 1), st.none() | few(errors, 1),
+        few(names, 4), few(grades),
+    )  # fmt: skip
+
+
+@st.composite
+def paths(
+    draw: Callable[[st.SearchStrategy[Any]], Any], at: tuple[int, int] = (0, 0), parts: Parts | None = None
+) -> tuple[Turn, ...]:
     """Turns that keep the prefix rule from the context `at` (segment, length) on, some without tokens."""
     found, (segment, length) = [], at
+    of = parts or draw(some_parts())
     for _ in range(draw(st.integers(0, 4))):
-        step, said, actor = draw(steps(st.none())), draw(many_messages), draw(names)
+        step, said, actor = draw(of.steps), draw(of.said), draw(of.names)
         if draw(st.booleans()):
-            found.append(
-                Turn(actor, said, step, snapshot=draw(st.none() | snapshots), error=draw(st.none() | errors))
-            )
+            found.append(Turn(actor, said, step, snapshot=draw(of.snapshots), error=draw(of.errors)))
             continue
         if draw(st.integers(0, 3)) == 0:
             segment, length = segment + 1, 0
@@ -110,12 +140,12 @@ def paths(draw: Callable[[st.SearchStrategy[Any]], Any], at: tuple[int, int] = (
         widths = draw(st.lists(st.floats(width=32, allow_nan=False), min_size=len(sampled), max_size=len(sampled)))
         versions = tuple(VersionRun(k, draw(st.integers(0, 2**40))) for k in range(0, len(sampled), 2))
         arrays = (np.array(prompt, np.int32), np.array(sampled, np.int32), np.array(widths, np.float32))
-        allowed, snapshot = draw(st.none() | ids.map(tuple)), draw(st.none() | snapshots)
+        allowed, snapshot = draw(st.none() | ids.map(tuple)), draw(of.snapshots)
         took = draw(st.floats(0, 9)), draw(st.floats(0, 9))
         cuts = sorted(draw(st.sets(st.integers(1, len(prompt) - 1), max_size=2))) if len(prompt) > 1 else []
         runs = np.diff([0, *cuts, len(prompt)]).tolist() if prompt and draw(st.booleans()) else []
         roles = tuple((draw(st.sampled_from(ROLES)), length) for length in runs)
-        error = draw(st.none() | errors)
+        error = draw(of.errors)
         found.append(
             Turn(actor, said, step, *arrays, versions, segment, length, allowed, snapshot, error, *took, roles)
         )
@@ -124,23 +154,29 @@ def paths(draw: Callable[[st.SearchStrategy[Any]], Any], at: tuple[int, int] = (
 
 
 @st.composite
-def episodes(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Episode:
-    """Episodes that the contract allows, each for itself; a parent is a name only."""
+def episodes(draw: Callable[[st.SearchStrategy[Any]], Any], parts: Parts | None = None, **known: Any) -> Episode:
+    """Episodes that the contract allows, each for itself; a parent is a name only.
+
+    known: fields that are not drawn. Ids are drawn anew, everything else is of `parts`.
+    """
+    of = parts or draw(some_parts())
     failure = draw(st.none() | failures)
+    drawn: dict[str, st.SearchStrategy[Any]] = {
+        "id": names, "task_id": of.names, "root": of.steps, "turns": paths(parts=of), "seed": st.integers(0, 2**63),
+        "stop": st.none() if failure else st.sampled_from(StopReason),
+        "parent": st.none() | st.builds(ForkPoint, of.names, st.integers(0, 9), st.integers(0, 9)),
+        "grades": st.lists(of.grades, max_size=2).map(tuple), "group": st.just("") | of.names,
+        "provenance": st.lists(st.tuples(of.names, texts), max_size=2).map(tuple), "wall_s": st.floats(0, 1e6),
+    }  # fmt: skip
     return Episode(
-        id=draw(names),
-        task_id=draw(names),
-        root=draw(steps(st.none())),
-        turns=draw(paths()),
-        seed=draw(st.integers(0, 2**63)),
-        stop=None if failure else draw(st.sampled_from(StopReason)),
-        failure=failure,
-        parent=draw(st.none() | st.builds(ForkPoint, names, st.integers(0, 9), st.integers(0, 9))),
-        grades=tuple(draw(st.lists(grades, max_size=2))),
-        group=draw(texts),
-        provenance=tuple(draw(st.lists(st.tuples(names, texts), max_size=2))),
-        wall_s=draw(st.floats(0, 1e6)),
+        failure=failure, **{name: known[name] if name in known else draw(one) for name, one in drawn.items()}
     )
+
+
+@st.composite
+def episode_lists(draw: Callable[[st.SearchStrategy[Any]], Any], most: int = 4) -> list[Episode]:
+    """Up to `most` episodes of the same parts; two may have one id."""
+    return list(draw(st.lists(episodes(draw(some_parts())), max_size=most)))
 
 
 def _after(path: tuple[Turn, ...]) -> tuple[int, int]:
@@ -154,7 +190,8 @@ def _after(path: tuple[Turn, ...]) -> tuple[int, int]:
 @st.composite
 def groups(draw: Callable[[st.SearchStrategy[Any]], Any], most: int = 3) -> Group:
     """A group whose later episodes may be forks of earlier ones, at any turn and within it."""
-    task, group, members = draw(names), draw(texts), list[Episode]()
+    of = draw(some_parts())
+    task, group, members = draw(of.names), draw(texts), list[Episode]()
     whole: dict[str, tuple[Turn, ...]] = {}
     for name in draw(st.lists(names, min_size=1, max_size=most, unique=True)):
         parent: ForkPoint | None = None
@@ -164,9 +201,8 @@ def groups(draw: Callable[[st.SearchStrategy[Any]], Any], most: int = 3) -> Grou
             turn = draw(st.integers(0, len(whole[owner.id])))
             left = len(whole[owner.id][turn].sampled_ids) if turn < len(whole[owner.id]) else 0
             parent, before = ForkPoint(owner.id, turn, draw(st.integers(0, left))), whole[owner.id][:turn]
-        own = draw(paths(_after(before)))
-        made = replace(draw(episodes()), id=name, task_id=task, turns=own, parent=parent, group=group)
-        members.append(made)
+        own = draw(paths(_after(before), of))
+        members.append(draw(episodes(of, id=name, task_id=task, turns=own, parent=parent, group=group)))
         whole[name] = (*before, *own)
     return Group(task, tuple(members))
 

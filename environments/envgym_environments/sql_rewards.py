@@ -1,6 +1,6 @@
 """Partial rewards of a SQL query: does it run, does it answer, does it look at the right things in the right words.
 
-The channels are Reasoning-SQL's (Pourreza et al. 2025, arXiv 2503.23157, section 3.2), with execution weighing
+The channels are Reasoning-SQL's (Pourreza et al. 2025, arXiv 2503.23157), with execution weighing
 most. Queries run read-only, in a bounded number of the database machine's steps, so that a verdict is the same
 on every computer. Its AI feedback is `envgym.rewards.judge_rubric`, mixed in under the name "judge".
 """

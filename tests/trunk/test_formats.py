@@ -30,7 +30,7 @@ ONLY_NAMED = {"image bytes"}
 relaxed = settings(
     deadline=None,
     max_examples=25,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
 

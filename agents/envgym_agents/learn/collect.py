@@ -15,6 +15,7 @@ import numpy as np
 from envgym.credit import Ledger, Running, Scheme, centre, checked_credit, means_of, outcome
 from envgym.credit.reference import is_greedy
 from envgym.credit.sources import Estimate, Truncation
+from envgym.env import THE_AGENT
 from envgym.episode import Episode, Group
 from envgym.registry import find, make_scheme
 from envgym_agents.learn.config import Reinforce
@@ -213,7 +214,7 @@ def metrics(found: Collected) -> dict[str, float]:
 
 
 def _by_actor(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Where there are several: what each earned, on average over the episodes in which it acted."""
+    """In worlds with several: what each earned, on average over the episodes in which it acted."""
     earned: dict[str, list[float]] = {}
     for episode in episodes:
         own: dict[str, float] = {}
@@ -221,7 +222,9 @@ def _by_actor(episodes: Sequence[Episode]) -> dict[str, float]:
             own[turn.actor] = own.get(turn.actor, 0.0) + (turn.step.reward or 0.0)
         for actor, reward in own.items():
             earned.setdefault(actor, []).append(reward)
-    return {f"reward_{actor}": float(np.mean(each)) for actor, each in earned.items()} if len(earned) > 1 else {}
+    if earned.keys() <= {THE_AGENT}:
+        return {}
+    return {f"reward_{actor}": float(np.mean(each)) for actor, each in earned.items()}
 
 
 def _measure(episode: Episode) -> dict[str, float]:

@@ -172,8 +172,8 @@ class Reinforce(Frozen):
     """steps in which the learning rate rises"""
     weight_decay: float = Field(default=0.0, ge=0)
     """of AdamW"""
-    clip_low: float = Field(default=0.2, gt=0, lt=1)
-    """how far a token's probability ratio may fall below 1 before its gradient is cut"""
+    clip_low: float = Field(default=0.2, gt=0, le=1)
+    """how far a token's probability ratio may fall below 1 before its gradient is cut; 1: no bound"""
     clip_high: float = Field(default=0.28, gt=0)
     """how far it may rise above 1"""
     entropy: float = Field(default=0.0, ge=0)

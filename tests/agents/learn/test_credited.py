@@ -1,11 +1,13 @@
 """The rows that a step learns from are made of credit alone: what a scheme gave is looked at before."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
-from envgym_agents.learn.collect import credited
+from envgym_agents.learn.collect import Collected, credited, metrics
 from envgym_agents.learn.config import Reinforce
 
 from envgym.credit.schemes.relative import dr_grpo
@@ -29,3 +31,17 @@ def test_a_step_learns_from_no_credit_that_is_no_number() -> None:
             credited(GROUPS, scheme, config)
     with pytest.raises(TypeError, match="gave None"):
         credited(GROUPS, lambda groups: None, config)
+
+
+def test_what_an_actor_earned_is_told_also_where_nobody_else_came_to_act() -> None:
+    """As where every proposal is refused: one that names no actors has one reward alone."""
+    alone, proposer, solver = (replace(made_turn(reward), actor=actor)
+                               for actor, reward in (("agent", 1.0), ("proposer", -1.0), ("solver-1", 0.5)))  # fmt: skip
+
+    def told(*turns) -> dict[str, float]:
+        found = metrics(Collected(episodes=[made_episode("e", list(turns))]))
+        return {name: value for name, value in found.items() if name.startswith("reward_")}
+
+    assert told(alone) == {}
+    assert told(proposer) == {"reward_proposer": -1.0}
+    assert told(proposer, solver) == {"reward_proposer": -1.0, "reward_solver-1": 0.5}

@@ -1,7 +1,7 @@
 """Every loss that can be chosen, whole: from the configuration through a model to its gradient.
 
 The formulas of TRL and verl are written down here from their papers and definitions, in float64, one sequence after
-the other.
+the other; the packages themselves are run in `peers`.
 """
 
 from dataclasses import replace

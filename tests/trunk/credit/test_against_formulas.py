@@ -1,6 +1,6 @@
 """Credit beside its papers' formulas, written as loops over episodes that know nothing of ledgers.
 
-verl's and torchrl's own functions are compared in ``benchmarks/credit_peers.py``: CI installs neither.
+verl's, TRL's and torchrl's own functions are compared in ``benchmarks/credit_peers.py``: CI has all but torchrl.
 """
 
 from collections.abc import Callable

@@ -23,7 +23,7 @@ from envgym.testing.strategies import groups
 relaxed = settings(
     deadline=None,
     max_examples=25,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 FAILED = Failure(boundary=Boundary.GRADER, kind="GraderFailure", message="m", where="grade", turn=0)
 

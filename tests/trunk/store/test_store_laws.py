@@ -27,19 +27,20 @@ from envgym.store.records import Record, decode, encode
 from envgym.store.rows import episodes_of, grades_of, turns_of
 from envgym.store.schema import SCHEMA_VERSION
 from envgym.store.shard import Shard, ShardWriter
-from envgym.testing.strategies import episodes, grades, groups, names
+from envgym.testing.strategies import episode_lists, episodes, grades, groups, names, some_parts
 
 relaxed = settings(
     deadline=None,
     max_examples=40,
-    # trees of episodes are large: those that outgrow hypothesis are thrown away, and 40 others are played
-    suppress_health_check=[
-        HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture,
-    ],
-)  # fmt: skip
-many = st.lists(episodes(), max_size=4).map(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+many = episode_lists().map(
     lambda found: [replace(one, id=f"{number}{one.id}", parent=None) for number, one in enumerate(found)]
 )
+
+
+def blocks() -> st.SearchStrategy[list[list[Episode]]]:
+    return some_parts().flatmap(lambda parts: st.lists(st.lists(episodes(parts), max_size=3), max_size=3))
 
 
 def plain(name: str, turns: int = 0, **fields: object) -> Episode:
@@ -77,7 +78,7 @@ def test_law_n_a_record_is_read_as_it_was_written(episode: Episode, grade: Grade
 
 @pytest.mark.slow
 @relaxed
-@given(st.lists(episodes(), max_size=4), st.lists(st.tuples(names, grades), max_size=3))
+@given(episode_lists(), st.lists(st.tuples(names, grades), max_size=3))
 def test_law_n_columns_hold_what_rows_did(found: list[Episode], later: list[tuple[str, Grade]]) -> None:
     batches = episodes_batch(found), turns_batch(found)
     for batch in batches:
@@ -91,7 +92,7 @@ def test_law_n_columns_hold_what_rows_did(found: list[Episode], later: list[tupl
 
 @pytest.mark.slow
 @relaxed
-@given(st.lists(st.lists(episodes(), max_size=3), max_size=3), st.sampled_from(["hot", "cold"]))
+@given(blocks(), st.sampled_from(["hot", "cold"]))
 def test_law_n_a_shard_holds_its_blocks(
     tmp_path: Path, blocks: list[list[Episode]], kind: Literal["hot", "cold"]
 ) -> None:

@@ -25,7 +25,7 @@ def truncated(learner: Tensor, sampled: Tensor, *, unit: Tensor | None, most: fl
     Degenerate: equal log-probabilities give exactly 1.
     Sources: truncated importance sampling, Ionides 2008; for a sampler that differs from the learner, Yao et al.
     2025 ("Your efficient RL framework secretly brings you off-policy RL training") token by token; decoupled
-    objectives under staleness, Hilton et al. 2021 (arXiv 2110.00641) and AReaL (arXiv 2505.24298, eq. 5).
+    objectives under staleness, Hilton et al. 2021 (arXiv 2110.00641) and AReaL (arXiv 2505.24298).
     """
     apart = learner - sampled
     return capped(apart if unit is None else sum_per(apart, unit)).clamp(max=most)
@@ -48,7 +48,7 @@ def kept(learner: Tensor, sampled: Tensor, *, unit: Tensor | None, low: float, h
 def effective_share(weights: Tensor) -> Tensor:
     """``(sum w)^2 / (n sum w^2)``, the effective sample size as a share of n, in (0, 1]; 1 for no samples.
 
-    Source: Kong 1992; Owen, "Monte Carlo theory, methods and examples" (2013), eq. 9.13.
+    Source: Kong 1992; Owen, "Monte Carlo theory, methods and examples" (2013), importance sampling.
     """
     if not len(weights) or not bool((weights > 0).any()):
         return torch.ones((), dtype=weights.dtype, device=weights.device)

@@ -18,7 +18,7 @@ def teaching(sampled: Tensor, teacher: Tensor) -> Tensor:
     sampled, teacher: log-probabilities [K] of the sampled tokens, the teacher's with no gradient. Its mean over
     samples is minus KL(mu || pi_T) of the next token, so policy gradients with it descend the reverse KL of single
     steps; what a token leads to is not in it (a discount of 0). Degenerate: all zero where both agree.
-    Sources: Gu et al. 2023, MiniLLM (arXiv 2306.08543, equation 3 and section 2.2, single steps); Agarwal et al.
-    2023, GKD (arXiv 2306.13649, section 3); Lu et al. 2025, "On-Policy Distillation" (Thinking Machines Lab).
+    Sources: Gu et al. 2023, MiniLLM (arXiv 2306.08543, its single-step part); Agarwal et al.
+    2023, GKD (arXiv 2306.13649); Lu et al. 2025, "On-Policy Distillation" (Thinking Machines Lab).
     """
     return -k1(sampled, teacher)

@@ -43,7 +43,7 @@ def estimate(logprobs: Tensor, other: Tensor, *, kind: Kind = "reverse") -> Tens
     ``(rho d - (1 + rho) log((1 + rho) / 2)) / 2``: each the generator of an f-divergence, shifted so that it is
     zero and flat at rho = 1.
     Sources: Schulman (2020), k3; f-divergences with forward and JS generators for RL, DPH-RL (Li et al. 2025, arXiv
-    2509.07430, section 4).
+    2509.07430).
     """
     apart = (other - logprobs).clamp(-30.0, 30.0)
     rho = apart.exp()

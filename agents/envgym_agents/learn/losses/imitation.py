@@ -12,7 +12,7 @@ __all__ = ["best_of_groups", "negative_likelihood", "restricted_share"]
 
 
 def negative_likelihood(logprobs: Tensor) -> Tensor:
-    """``-log pi`` [K]. Source: maximum likelihood; as a stage before RL, ReFT (Luong et al. 2024, eq. 1)."""
+    """``-log pi`` [K]. Source: maximum likelihood; as a stage before RL, ReFT (Luong et al. 2024)."""
     return -logprobs
 
 

@@ -12,7 +12,7 @@ def entropy_gate(entropy: Tensor, *, share: float) -> Tensor:
 
     Where the policy is sure, nothing is decided: the gradient is spent where it is not.
     Degenerate: 1 keeps all; no share is so small that none stays.
-    Sources: EARL (2025, arXiv 2511.12033); the top 20 %, Wang et al. 2025 (arXiv 2506.01939, eq. 5).
+    Sources: EARL (2025, arXiv 2511.12033); the top 20 %, Wang et al. 2025 (arXiv 2506.01939).
     """
     if share >= 1.0 or not len(entropy):
         return torch.ones_like(entropy, dtype=torch.bool)
@@ -26,7 +26,7 @@ def nucleus(logits: Tensor, *, top_p: float) -> Tensor:
 
     Degenerate: 1 keeps every choice that is possible (its logit above -inf); the likeliest one always stays.
     Source: nucleus sampling (Holtzman et al. 2020); as the action mask of NLPO, Ramamurthy et al. 2023 (arXiv
-    2210.01241, section 4 and algorithm 1): the set is that of a masking policy, an older copy of the policy.
+    2210.01241, on NLPO): the set is that of a masking policy, an older copy of the policy.
     """
     if top_p >= 1.0:
         return logits > -torch.inf

@@ -213,7 +213,7 @@ class Objective:
             return margins.sum() * 0.0, metrics
         losses = preference.dpo(margins, found, beta=chosen.beta, smoothing=chosen.smoothing)
         sets = [comparable[better] for better, _ in found]
-        share = torch.tensor([1.0 / (len(set(sets)) * sets.count(one)) for one in sets]).to(losses)
+        share = losses.new_tensor([1.0 / (len(set(sets)) * sets.count(one)) for one in sets])
         right = (margins.detach()[[b for b, _ in found]] > margins.detach()[[w for _, w in found]]).to(losses)
         metrics["pairs_right"] = (share * right).sum()
         return (share * losses).sum(), metrics

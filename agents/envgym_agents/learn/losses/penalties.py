@@ -18,7 +18,8 @@ Floats = NDArray[np.float64]
 def overlong(lengths: Floats, *, free: float, most: float) -> Floats:
     """0 up to `free` tokens, rising linearly to 1 at `most`, and 1 beyond [G].
 
-    Degenerate: most = free is a step. Source: soft overlong punishment, DAPO (arXiv 2503.14476, eq. 13).
+    Degenerate: most = free is a step. Source: soft overlong punishment, DAPO (arXiv 2503.14476, eq. 13), with the
+    sign of a price.
     """
     if most <= free:
         return (lengths > most).astype(np.float64)
@@ -30,7 +31,7 @@ def kimi_length(lengths: Floats, earned: Floats, group: Sequence[int]) -> Floats
 
     ``(len - min) / (max - min) - 0.5``, of episodes with no positive outcome at least 0. A price, so to be taken
     off.
-    Degenerate: equal lengths cost nothing. Source: Kimi k1.5 (arXiv 2501.12599, section 2.3.3).
+    Degenerate: equal lengths cost nothing. Source: Kimi k1.5 (arXiv 2501.12599, on its length penalty).
     """
     found = np.zeros(len(lengths))
     names = np.asarray(group)
@@ -62,8 +63,8 @@ def constrained(
     """``(A - sum_i lambda_i (C_i - mean of its group)) / (1 + sum_i lambda_i)`` [G], one value per episode.
 
     The division keeps the size of an update as prices rise. Degenerate: multipliers of 0 leave credit as it is.
-    Source: Safe RLHF (Dai et al. 2023, arXiv 2310.12773, eq. 28 in its appendix, and PPO-Lagrangian, Ray et al.
-    2019).
+    Sources: Safe RLHF (Dai et al. 2023, arXiv 2310.12773), whose update has this division, and PPO-Lagrangian (Ray
+    et al. 2019).
     """
     found = np.array(credit, np.float64)
     for name, cost in costs.items():
@@ -79,7 +80,7 @@ def updated(
 
     A price rises while its limit is passed, and falls to zero where it is kept. A cost that no episode had counts
     0.
-    Source: Ray, Achiam and Amodei 2019 ("Benchmarking safe exploration"), PPO-Lagrangian; Safe RLHF (eq. 10).
+    Source: Ray, Achiam and Amodei 2019 ("Benchmarking safe exploration"), PPO-Lagrangian; Safe RLHF.
     """
     return {
         name: float(np.clip(multipliers.get(name, 0.0) + lr * (means.get(name, 0.0) - limit), 0.0, most))

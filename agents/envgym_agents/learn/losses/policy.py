@@ -19,7 +19,7 @@ __all__ = [
 
 
 def reinforce(logprobs: Tensor, *, credit: Tensor) -> Tensor:
-    """``-A * log pi``: the likelihood-ratio gradient. Source: REINFORCE (Williams 1992, eq. 6)."""
+    """``-A * log pi``: the likelihood-ratio gradient. Source: REINFORCE (Williams 1992)."""
     return -credit * logprobs
 
 
@@ -28,7 +28,7 @@ def ppo_clip(ratio: Tensor, *, credit: Tensor, low: float, high: float) -> Tenso
 
     Degenerate: at r = 1 the gradient is REINFORCE's; low = high is PPO's one bound.
     Sources: PPO (Schulman et al. 2017, eq. 7); separate bounds ("clip higher"), DAPO (Yu et al. 2025, arXiv
-    2503.14476, eq. 10). With r of a turn or an episode: GSPO (arXiv 2507.18071, eq. 5).
+    2503.14476, clip-higher). With r of a turn or an episode: GSPO (arXiv 2507.18071, eq. 5).
     """
     return -torch.minimum(ratio * credit, ratio.clamp(1.0 - low, 1.0 + high) * credit)
 
@@ -38,7 +38,7 @@ def dual_clip(ratio: Tensor, *, credit: Tensor, low: float, high: float, most: f
 
     Without it one bad token that became far likelier outweighs everything. Degenerate: an infinite bound is
     `ppo_clip`.
-    Source: Ye et al. 2020 (arXiv 1912.09729, eq. 5), with `most` > 1.
+    Source: Ye et al. 2020 (arXiv 1912.09729, dual-clip PPO), with `most` > 1.
     """
     clipped = ppo_clip(ratio, credit=credit, low=low, high=high)
     return torch.where(credit < 0, torch.minimum(clipped, -most * credit), clipped)
@@ -48,7 +48,7 @@ def cispo(logprobs: Tensor, ratio: Tensor, *, credit: Tensor, low: float, high: 
     """``-sg(clip(r, 1 - low, 1 + high)) * A * log pi``: the weight is clipped, no token's gradient is cut off.
 
     Degenerate: at r = 1 it is REINFORCE. low = 1 leaves only the upper bound, as the paper ran it.
-    Source: CISPO in MiniMax-M1 (2025, arXiv 2506.13585, eq. 4 and 5).
+    Source: CISPO in MiniMax-M1 (2025, arXiv 2506.13585).
     """
     return -ratio.detach().clamp(1.0 - low, 1.0 + high) * credit * logprobs
 
@@ -59,7 +59,8 @@ def topr(logprobs: Tensor, sampled: Tensor, *, credit: Tensor, unit: Tensor, mos
     What should become likelier is followed like supervised data, however unlikely it is; what should become
     unlikelier is let go of as it does. sampled: log-probabilities under mu, the policy that played.
     Degenerate: on policy (pi = mu) it is REINFORCE.
-    Source: TOPR (Le Roux et al. 2025, arXiv 2503.14286, eq. 8: a+ = b+ = 1, a- = 0, b- = 1).
+    Source: TOPR (Le Roux et al. 2025, arXiv 2503.14286), with the bounds that it recommends: a+ = b+ = 1, a- = 0,
+    b- = 1.
     """
     with torch.no_grad():
         tapered = capped(sum_per(logprobs - sampled, unit)).clamp(max=most)
@@ -76,7 +77,7 @@ def advantage_lol(
     of each token; "free", 1 (no log-probabilities of the policy that played are needed). A-LoL with the KL term is
     "free" beside a divergence from the reference.
     Degenerate: with no positive credit there is no gradient.
-    Source: A-LoL (Baheti et al. 2024, arXiv 2305.14718, eq. 3 and 4, and section 3.3).
+    Source: A-LoL (Baheti et al. 2024, arXiv 2305.14718): A-LoL, A-LoL seq., A-LoL ref. free.
     """
     with torch.no_grad():
         apart = logprobs - sampled
@@ -90,7 +91,7 @@ def opmd(logprobs: Tensor, *, credit: Tensor, tau: float) -> Tensor:
     """``-A * log pi / (1 + tau)``: policy mirror descent with no ratio at all; tau says how near it stays.
 
     Degenerate: tau = 0 is REINFORCE. A is what the credit scheme says (the paper's baseline is the group's mean).
-    Source: Yao et al. 2025 (Group-Relative REINFORCE, arXiv 2509.24203, section 4), simplified OPMD.
+    Source: Yao et al. 2025 (Group-Relative REINFORCE, arXiv 2509.24203), simplified OPMD.
     """
     return -credit * logprobs / (1.0 + tau)
 
@@ -99,7 +100,8 @@ def kimi_opmd(logprobs: Tensor, old: Tensor, *, credit: Tensor, unit: Tensor, ta
     """``-A * log pi + tau / 2 * (log(pi / pi_old) of the unit)^2``, the square shared out over the unit's tokens.
 
     Degenerate: tau = 0 is REINFORCE, and at pi = pi_old so is its gradient.
-    Source: Kimi k1.5 (2025, arXiv 2501.12599, eq. 3), the regularised surrogate of online policy mirror descent.
+    Source: Kimi k1.5 (2025, arXiv 2501.12599, on policy optimization), the regularised surrogate of online policy
+    mirror descent.
     """
     apart = sum_per(logprobs - old, unit)
     return -credit * logprobs + tau / 2.0 * apart.square() / sum_per(torch.ones_like(apart), unit)
@@ -128,6 +130,6 @@ def in_band(
 def advantage_filter(scaled: Tensor, *, most: float) -> Tensor:
     """Which tokens' standardised credit lies within `most` [K] bool: what is further out is an outlier.
 
-    Source: StableReinforce (arXiv 2505.02835, section 3.2), by the 3-sigma rule.
+    Source: StableReinforce (arXiv 2505.02835, advantage filter), by the 3-sigma rule.
     """
     return scaled.abs() <= most

@@ -45,8 +45,8 @@ def dpo(margins: Tensor, found: Sequence[tuple[int, int]], *, beta: float, smoot
     smoothing: the probability that a preference is the wrong way round. Degenerate: equal margins cost log 2 with a
     gradient of beta / 2; no pairs, an empty result.
     Sources: DPO (Rafailov et al. 2023, eq. 7), conservative DPO (Mitchell 2023); over all of a trajectory's
-    actions, DMPO and multi-turn DPO (Shi et al. 2024, arXiv 2406.14868; Xiong et al. 2024, arXiv 2409.02392, eq.
-    6); over one step after a common prefix, Step-DPO (Lai et al. 2024, arXiv 2406.18629, eq. 2).
+    actions, DMPO and multi-turn DPO (Shi et al. 2024, arXiv 2406.14868; Xiong et al. 2024, arXiv 2409.02392);
+    over one step after a common prefix, Step-DPO (Lai et al. 2024, arXiv 2406.18629).
     """
     better = margins[[pair[0] for pair in found]]
     worse = margins[[pair[1] for pair in found]]

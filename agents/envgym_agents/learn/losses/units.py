@@ -37,24 +37,22 @@ def mean_per(values: Tensor, unit: Tensor) -> Tensor:
     return sum_per(values, unit) / sum_per(torch.ones_like(values), unit)
 
 
-def ratio(
-    logprobs: Tensor, old: Tensor, *, unit: Tensor | None = None, mean: bool = True, bound: float | None = None
-) -> Tensor:
+def ratio(logprobs: Tensor, old: Tensor, *, unit: Tensor | None = None, bound: float | None = None) -> Tensor:
     """How much likelier each token, or the unit it is in, is now than under `old` [K].
 
-    unit: none is token by token, as in PPO. With a unit, its mean log-ratio (mean, GSPO's length-normalised ratio)
-    or its sum (the true ratio of what was sampled in it). The gradient of a token's mean ratio goes to that token's
-    own log-probability alone, as in GSPO-token, so that summed over the unit it equals GSPO's.
+    unit: none is token by token, as in PPO. With a unit, the exponential of its mean log-ratio (GSPO's
+    length-normalised ratio). The gradient of a token's mean ratio goes to that token's own log-probability alone,
+    as in GSPO-token, so that summed over the unit it equals GSPO's.
     bound: the log-ratio is held within it before it is exponentiated, and its gradient is zero outside.
 
     Degenerate: equal policies give 1 everywhere; a unit of one token is that token.
-    Sources: PPO (Schulman et al. 2017, eq. 6); GSPO (Zheng et al. 2025, arXiv 2507.18071, eq. 7) and GSPO-token
-    (eq. 14); pre-clip, StableReinforce (Zhang et al. 2025, arXiv 2505.02835, section 3.2).
+    Sources: PPO (Schulman et al. 2017, eq. 6); GSPO and GSPO-token (Zheng et al. 2025, arXiv 2507.18071); pre-clip,
+    StableReinforce (Zhang et al. 2025, arXiv 2505.02835).
     """
     apart = logprobs - old
     if unit is not None:
         with torch.no_grad():
-            whole = mean_per(apart, unit) if mean else sum_per(apart, unit)
+            whole = mean_per(apart, unit)
         apart = whole + (apart - apart.detach())
     if bound is not None:
         apart = apart.clamp(-bound, bound)

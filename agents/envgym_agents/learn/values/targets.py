@@ -51,7 +51,7 @@ def bootstrapped(
     it. A difference counts min(ratio, most) times, and what follows an action min(ratio, 1) times: V-trace. The
     fixed point is the value of the wanted policy where no ratio is cut off, else of one between the two.
     Sources: TD(lambda), Sutton & Barto, 2nd ed., section 12.2; V-trace, Espeholt et al. 2018 (IMPALA, arXiv
-    1802.01561, eq. 1 and remark 2).
+    1802.01561).
     """
     gamma, lam = horizon.gamma, horizon.lam
     values = np.asarray(value_K, np.float64)

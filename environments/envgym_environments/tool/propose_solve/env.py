@@ -199,7 +199,7 @@ class ProposeSolve:
         return self._shown(text, PROPOSER, earned)
 
     async def _right(self, triple: Triple, value: str) -> bool:
-        """Equation 5, by what the executor finds; an answer that cannot be run is wrong."""
+        """By what the executor finds; an answer that cannot be run is wrong."""
         try:
             match self._kind:
                 case "deduction":

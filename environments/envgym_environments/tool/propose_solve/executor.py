@@ -1,7 +1,7 @@
 """Runs proposed programs in a sandbox and says what they give: the one judge of `propose-solve`.
 
 A program runs in processes of its own, each with another hash seed; one whose outputs differ between them has no
-answer (Absolute Zero, equation 7, asks it of all runs and tries two). What is right never enters the sandbox, so
+answer (Absolute Zero asks it of all runs and tries two). What is right never enters the sandbox, so
 that a program can forge nothing but its own output.
 """
 

@@ -1,15 +1,15 @@
-"""What proposer and solver earn, as in Absolute Zero (Zhao et al. 2025, arXiv 2505.03335), equations 4 to 6."""
+"""What proposer and solver earn, as in Absolute Zero (Zhao et al. 2025, arXiv 2505.03335), on its reward design."""
 
 from collections.abc import Sequence
 
 __all__ = ["UNREADABLE", "WRONG", "learnability", "solved"]
 
 WRONG, UNREADABLE = -0.5, -1.0
-"""Equation 6: what a role earns that answered in the right form and wrongly, or in no readable form."""
+"""The format penalty: what a role earns that answered in the right form and wrongly, or in no readable form."""
 
 
 def learnability(solved: Sequence[bool]) -> float:
-    """Equation 4: with s the mean success of the attempts, 0 where s is 0 or 1, else 1 - s.
+    """With s the mean success of the attempts, 0 where s is 0 or 1, else 1 - s.
 
     What is always solved teaches nothing, and neither does what never is. Raises ValueError for no attempts.
     """
@@ -20,5 +20,5 @@ def learnability(solved: Sequence[bool]) -> float:
 
 
 def solved(right: bool) -> float:
-    """Equations 5 and 6: 1 for the right answer, else `WRONG`; an answer that cannot be read is `UNREADABLE`."""
+    """1 for the right answer, else `WRONG`; an answer that cannot be read is `UNREADABLE`."""
     return 1.0 if right else WRONG
