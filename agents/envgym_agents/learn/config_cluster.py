@@ -5,7 +5,7 @@ A part of `envgym_agents.learn.config`, which reads and checks it.
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from envgym_agents.learn.config_loss import Frozen, refuse_unused
 
@@ -37,6 +37,14 @@ class Cluster(Frozen):
     """of a cluster that is started here, the processors that it counts; none: as many as there are"""
     store_mib: int = Field(default=256, ge=80)
     """of a cluster that is started here, shared memory; the weights must have room in it twice"""
+
+    @field_validator("address")
+    @classmethod
+    def _is_one(cls, address: str) -> str:
+        host, _, port = address.rpartition(":")
+        if address in ("", "auto") or (host and "/" not in host and port.isdigit() and 0 < int(port) < 2**16):
+            return address
+        raise ValueError("an address is \"auto\" or host:port, of the cluster's head (6379 where Ray chooses)")
 
     @model_validator(mode="after")
     def _only_what_is_used(self) -> Self:

@@ -6,9 +6,11 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -32,13 +34,14 @@ from envgym_agents.learn.cluster.placement import (  # noqa: E402
     placement_lines,
     wanted,
 )
+from envgym_agents.learn.cluster.reach import reached  # noqa: E402
 from envgym_agents.learn.config import load  # noqa: E402
 from envgym_agents.learn.config_cluster import Cluster  # noqa: E402
 from envgym_agents.learn.run import train  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 from envgym.cli import run  # noqa: E402
-from envgym.errors import WorkersLost  # noqa: E402
+from envgym.errors import InfrastructureFailure, WorkersLost  # noqa: E402
 from envgym.store import StoreReader  # noqa: E402
 
 # -- placement -------------------------------------------------------------------------------------------------
@@ -101,11 +104,52 @@ def test_the_command_plans_a_cluster_without_starting_one_and_refuses_what_it_ca
         ({"cluster": {"workers": 1, "sampler_cpus": 2}}, "no use where cluster.samplers is 0"),
         ({"cluster": {"workers": 1, "address": "auto", "host_cpus": 2}}, "a cluster is joined"),
         ({"cluster": {"workers": 1}, "snapshot_every": 2}, "snapshots are of one host"),
+        ({"cluster": {"workers": 1, "address": "ray://host:10001"}}, 'an address is "auto" or host:port'),
     ],
 )
 def test_a_setting_that_could_not_be_honoured_is_refused(values, told):
     with pytest.raises(ValueError, match=told):
         load(base=values)
+
+
+def test_an_address_where_nothing_answers_is_said_at_once():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.2", 0))  # and does not listen
+        address = "{}:{}".format(*taken.getsockname())
+        with pytest.raises(InfrastructureFailure, match=rf"nothing answers at '{address}' .*refused; waited 0\.") as told:
+            reached(address)
+    assert "ray start --head" in str(told.value)
+    assert len(str(told.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+def test_an_address_where_something_else_listens_is_said_at_once(said):
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        address = "{}:{}".format(*server.getsockname())
+
+        def answer() -> None:
+            line, _ = server.accept()
+            with line:
+                line.recv(100)
+                line.sendall(said)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with pytest.raises(InfrastructureFailure, match=f"what listens at '{address}' is no Ray cluster"):
+            reached(address)
+        answering.join()
+
+
+def test_auto_where_no_cluster_runs_is_said_at_once(tmp_path):
+    """In a process namespace of its own: other tests' clusters are none of its."""
+    ask = "from envgym_agents.learn.cluster.reach import reached; reached('auto')"
+    command = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", sys.executable, "-c", ask]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        command, env=env | {"RAY_TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "cluster.address 'auto': no Ray cluster runs on this host" in done.stderr.splitlines()[-1]
 
 
 def test_nobody_waits_for_workers_that_cannot_come():
@@ -279,6 +323,40 @@ def episodes_of(out: Path) -> dict:
     by_id = {episode.id: episode for episode in found}
     assert len(by_id) == len(found)
     return by_id
+
+
+OTHER = """
+import json, sys
+from ray._raylet import GcsClient
+
+place = {"namespace": b"cluster"}
+client = GcsClient(address=sys.argv[1])
+found = json.loads(client.internal_kv_get(b"CLUSTER_METADATA", **place))
+client.internal_kv_put(b"CLUSTER_METADATA", json.dumps(found | {"ray_version": sys.argv[2]}).encode(), True, **place)
+print(found["ray_version"])
+"""
+"""A cluster says that it is of another version of Ray."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_cluster_of_another_version_is_said_in_one_line(hosts):
+    def say(version: str) -> str:
+        command = [sys.executable, "-c", OTHER, hosts.address, version]
+        return subprocess.run(command, env=hosts.env, capture_output=True, text=True, check=True).stdout.strip()
+
+    command = [sys.executable, "-m", "envgym", "train", "--plan", "--out", "none"]
+    options = ["--set", "cluster.workers=1", "--set", f"cluster.address={hosts.address}"]
+    own = say("1.2.3")
+    try:
+        done = subprocess.run([*command, *options], env=hosts.env, capture_output=True, text=True, check=False)
+    finally:
+        say(own)
+    assert done.returncode != 0
+    (line,) = done.stderr.strip().splitlines()
+    assert "Version mismatch" in line
+    assert "1.2.3" in line
+    assert "make both versions equal" in line
 
 
 @pytest.mark.slow
