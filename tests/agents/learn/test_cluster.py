@@ -221,12 +221,13 @@ from pathlib import Path
 from ray.cluster_utils import Cluster
 
 folder = Path(sys.argv[1])
-cluster = Cluster(True, head_node_args={"num_cpus": 0, "object_store_memory": 100 << 20})
+small = {"object_store_memory": 100 << 20, "include_log_monitor": False}
+cluster = Cluster(True, head_node_args={"num_cpus": 0, "include_dashboard": False, **small})
 nodes = [None] * 3
 while True:
     for number in range(3):
         if not nodes[number] and not (folder / f"lost-{number}").exists():
-            nodes[number] = cluster.add_node(num_cpus=2, object_store_memory=100 << 20)
+            nodes[number] = cluster.add_node(num_cpus=2, **small)
         if nodes[number] and (folder / f"lose-{number}").exists():
             (folder / f"lose-{number}").unlink()
             cluster.remove_node(nodes[number], allow_graceful=False)

@@ -7,7 +7,7 @@ asked for with the others, as the processes of one host do. Folders are carried,
 import os
 import pickle
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
-import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from envgym.errors import HostLost, LearnerDied
 from envgym_agents.learn.checkpoint import latest, place_checkpoint
@@ -48,7 +48,7 @@ class LearnerRank:
         """Have all meet on this host, of this address, at the port that is returned. Only there is it listened."""
         listening = socket.create_server((address, 0))
         port = int(listening.getsockname()[1])
-        self._meeting = dist.TCPStore(
+        self._meeting = TCPStore(
             address, port, self._size, is_master=True, timeout=MEETING, wait_for_workers=False,
             master_listen_fd=listening.detach(),
         )  # fmt: skip
@@ -56,15 +56,15 @@ class LearnerRank:
 
     def address(self) -> str:
         """Of this process's node, as the others reach it."""
-        import ray
+        from ray.util import get_node_ip_address
 
-        return str(ray.util.get_node_ip_address())
+        return str(get_node_ip_address())  # type: ignore[no-untyped-call]
 
     def join(self, address: str, port: int) -> None:
         """Enter the group of all, which meets there."""
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ.setdefault(name, interface_of(self.address()))
-        meeting = self._meeting or dist.TCPStore(address, port, self._size, is_master=False, timeout=MEETING)
+        meeting = self._meeting or TCPStore(address, port, self._size, is_master=False, timeout=MEETING)
         self._rank = Rank(join(self._device, meeting, rank=self._number, size=self._size, local=0))
 
     def begin(self, pickled: bytes, folder: Carried, reference: Carried | None) -> None:
@@ -162,9 +162,9 @@ class PlacedCrew:
 
     def ask(self, name: str, *values: Any, **named: Any) -> Any:
         """As `Crew.ask`; what names a folder is carried there, or back."""
-        carried = {"begin": self._begin, "load": self._load, "save": self._save}.get(name)
-        if carried is not None:
-            return carried(*values, **named)
+        carried: dict[str, Callable[..., Any]] = {"begin": self._begin, "load": self._load, "save": self._save}
+        if name in carried:
+            return carried[name](*values, **named)
         return pickle.loads(self._everyone("do", pickle.dumps((name, values, named)), asked=name))
 
     def _begin(self, asked: Begin) -> None:
@@ -198,8 +198,8 @@ class PlacedCrew:
                 break
             try:
                 found[number_of[ready[0]]] = self.ray.get(ready[0])
-            except self.ray.exceptions.RayError as error:
-                errors[number_of[ready[0]]] = raised(self.ray, error)
+            except self.ray.exceptions.RayError as failed:
+                errors[number_of[ready[0]]] = raised(self.ray, failed)
         if waiting and not errors:
             errors = {number_of[one]: HostLost(f"no answer within {within_s:g} s") for one in waiting}
         if not errors:
