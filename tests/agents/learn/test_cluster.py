@@ -41,6 +41,7 @@ from envgym_agents.learn.cluster.placement import (  # noqa: E402
 from envgym_agents.learn.cluster.reach import reached  # noqa: E402
 from envgym_agents.learn.config import load  # noqa: E402
 from envgym_agents.learn.config_cluster import Cluster  # noqa: E402
+from envgym_agents.learn.plan import Facts, plan_of  # noqa: E402
 from envgym_agents.learn.run import train  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
@@ -97,6 +98,19 @@ def test_a_plan_says_who_is_beside_whom_and_what_stays_here():
     assert "outside Ray: a copy of the weights, the store" in lines[3]
     alone = place(wanted(Cluster(workers=1)), nodes, "pack")
     assert "worker 0 with its sampler" in placement_lines(alone, nodes, here=1, where="")[1]
+
+
+def test_a_plan_counts_a_learner_where_it_is_placed_and_refuses_a_node_that_cannot_hold_it():
+    config = load(base={"cluster": {"learners": 2}})
+    facts = Facts(10**8, 10**8, layers=2, hidden=64, inner=256, heads=4, kv_width=64, vocabulary=1000)
+    nodes = [Node("a", "host-a", 1.0, memory=1 << 40), Node("b", "host-b", 1.0, memory=1 << 20)]
+    plan = plan_of(config, facts, there=1 << 40, rate=1e9, placed=place(wanted(config.cluster), nodes, "spread"))
+    here, *far = plan.devices
+    assert [device.holds for device in far] == ["learner 0", "learner 1"]
+    assert here.memory.optimizer == 0
+    assert all(device.memory.optimizer == 8 * 10**8 // 2 for device in far)
+    with pytest.raises(ValueError, match=r"node host-b has 1\.0 MiB free"):
+        plan.check()
 
 
 def test_the_command_plans_a_cluster_without_starting_one_and_refuses_what_it_cannot_hold(capsys):

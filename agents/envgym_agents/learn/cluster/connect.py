@@ -34,14 +34,14 @@ def ray_module() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ValueError("cluster.workers: it needs Ray; pip install 'envgym[cluster]'") from error
+        raise ValueError("[cluster] needs Ray; pip install 'envgym[cluster]'") from error
     return ray
 
 
 def here(config: Cluster) -> tuple[Node, ...]:
     """The one node of a cluster that would be started on this host."""
     gpus = 0
-    if config.gpus:
+    if config.gpus or config.learner_gpus:
         import torch
 
         gpus = torch.cuda.device_count()

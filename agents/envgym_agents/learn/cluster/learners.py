@@ -100,7 +100,7 @@ class LearnerRank:
 class PlacedCrew:
     """A context manager of a learner's processes on their nodes (`cluster.learners` of them).
 
-    Raises HostLost where there is no room for all within `cluster.start_s`, LearnerDied where one does not come.
+    Raises HostLost where there is no room for all, or one is not there, within `cluster.start_s`.
     """
 
     config: TrainConfig
@@ -187,7 +187,10 @@ class PlacedCrew:
         return self._answers(asked or method, answers, within_s=within_s)[0]
 
     def _answers(self, asked: str, answers: list[Any], *, within_s: float | None = None) -> list[Any]:
-        """All of them, in order. Raises ValueError where a method raised one, LearnerDied where a rank is lost."""
+        """All of them, in order. Raises ValueError where a method raised one, LearnerDied where a rank is lost.
+
+        within_s: while they begin, and nothing is lost yet: then it is HostLost.
+        """
         number_of = {answer: number for number, answer in enumerate(answers)}
         found: dict[int, Any] = {}
         errors: dict[int, Exception] = {}
@@ -208,6 +211,8 @@ class PlacedCrew:
         number, error = next(iter(gone.items()))
         if isinstance(error, ValueError):
             raise error
-        rank = f"{number} of the {len(self._ranks)}"
+        if within_s is not None:
+            raise HostLost(f"{self._ranks[number].placed.name} did not begin ({asked!r}): {error}")
+        rank, where = f"{number} of the {len(self._ranks)}", f"on {self._ranks[number].placed.node.address}"
         how = "is gone" if isinstance(error, HostLost) else "broke"
-        raise LearnerDied(lost(rank, f"on {self._ranks[number].placed.node.address}", how, asked, str(error)))
+        raise LearnerDied(lost(rank, where, how, asked, str(error)))
