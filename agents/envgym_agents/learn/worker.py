@@ -74,7 +74,7 @@ def join(device: str, meeting: Any, *, rank: int, size: int, local: int) -> Devi
 
 def _join_by_torchrun(device: str) -> DeviceMesh:
     meeting, rank, size = next(rendezvous("env://", timeout=MEETING))
-    return join(device, meeting, rank=rank, size=size, local=int(os.environ["LOCAL_RANK"]))
+    return join(device, meeting, rank=rank, size=size, local=int(os.environ.get("LOCAL_RANK", rank)))
 
 
 def _join_here(device: str, file: Path, rank: int, size: int) -> DeviceMesh:
