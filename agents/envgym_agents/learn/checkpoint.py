@@ -29,7 +29,7 @@ from envgym_agents.learn.adapters import adapted, merged_weights
 from envgym_agents.learn.shard import divided_like, whole
 from envgym_agents.model import load_weights, save_model
 
-__all__ = ["State", "latest", "load_checkpoint", "save_checkpoint", "write_json"]
+__all__ = ["State", "latest", "load_checkpoint", "place_checkpoint", "save_checkpoint", "write_json"]
 
 _KEPT = 2
 _NAME = re.compile(r"step-(\d{6})")
@@ -99,21 +99,30 @@ def save_checkpoint(
     folder: str | Path, step: int, state: State, *, progress: Mapping[str, Any],
     beside: Mapping[str, Any] | None = None, tokenizer: Any = None,
 ) -> Path:  # fmt: skip
-    """Save the state after `step` updates of a stage; older ones than the last two are removed.
+    """Save the state after `step` updates of a stage; see `place_checkpoint`.
 
     beside: what else was learned, as tensors, numbers, strings and containers of them.
     """
+
+    def write(made: Path) -> None:
+        save_model(made, state.model, tokenizer, weights=state.weights)
+        if state.adapters:
+            adapters = {name: weight.contiguous() for name, weight in state.adapters.items()}
+            save_file(adapters, made / "adapters.safetensors")
+        torch.save({"optimizer": state.optimizer, "beside": dict(beside or {})}, made / "optimizer.pt")
+        (made / "progress.json").write_text(json.dumps(dict(progress)))
+
+    return place_checkpoint(folder, step, write)
+
+
+def place_checkpoint(folder: str | Path, step: int, write: Callable[[Path], None]) -> Path:
+    """A checkpoint that `write` fills a folder with, whole or not at all; the last two are kept, no others."""
     path = Path(folder) / f"step-{step:06d}"
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(".step-*"):  # of a process that was killed here
         shutil.rmtree(left, ignore_errors=True)
     made = path.with_name(f".{path.name}.{os.getpid()}")
-    save_model(made, state.model, tokenizer, weights=state.weights)
-    if state.adapters:
-        adapters = {name: weight.contiguous() for name, weight in state.adapters.items()}
-        save_file(adapters, made / "adapters.safetensors")
-    torch.save({"optimizer": state.optimizer, "beside": dict(beside or {})}, made / "optimizer.pt")
-    (made / "progress.json").write_text(json.dumps(dict(progress)))
+    write(made)
     _place(made, path)
     for old in [*_numbered(folder)[:-_KEPT], *path.parent.glob(".step-*")]:
         shutil.rmtree(old)

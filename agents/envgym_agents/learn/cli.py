@@ -154,7 +154,7 @@ def _print_plan(config: TrainConfig, as_json: bool, *, follows: bool = False) ->
     if not follows:
         check_student(config)
     check_sources(config)
-    placed, placing = placement_of(config) if config.cluster.workers else ((), [])
+    placed, placing = placement_of(config) if config.cluster.used else ((), [])
     found = plan_of(config, facts_of(config), placed=placed)
     if as_json:
         json.dump({**asdict(found), "placed": [asdict(one) for one in placed]}, sys.stdout, indent=1)

@@ -200,6 +200,20 @@ class TrainConfig(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _divided_once(self) -> Self:
+        if self.cluster.learners and self.learner.processes > 1:
+            raise ValueError(
+                f"learner.processes {self.learner.processes} are of this host, and cluster.learners is "
+                f"{self.cluster.learners}: leave one of them out"
+            )
+        return self
+
+    @property
+    def learner_processes(self) -> int:
+        """How many processes learn, wherever they are."""
+        return self.cluster.learners or self.learner.processes
+
+    @model_validator(mode="after")
     def _gap_to_something(self) -> Self:
         if self.watch.gap and not self.reinforce.metric:
             raise ValueError("watch.gap is a gap to reinforce.metric, and that names no channel")

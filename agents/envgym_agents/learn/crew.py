@@ -21,7 +21,7 @@ import torch
 
 from envgym.errors import LearnerDied
 
-__all__ = ["Crew", "crew_size", "launched"]
+__all__ = ["Crew", "crew_size", "launched", "lost"]
 
 _LEAVE_S = 20.0
 """How long a process may take to end after it was told to, before it is killed."""
@@ -44,6 +44,15 @@ def crew_size(processes: int) -> int:
             "`envgym train` by itself"
         )
     return processes
+
+
+def lost(rank: str, where: str, how: str, asked: str, told: str) -> str:
+    """What `LearnerDied` says: which process, where it was, what became of it during what, and what to do."""
+    tail = f": {told}" if told else ""
+    return (
+        f"process {rank} that the learner is divided over ({where}) {how} during {asked!r}{tail}; the last "
+        "checkpoint is whole: go on from it with --resume, with as many processes or another number"
+    )
 
 
 class Crew:
@@ -138,12 +147,8 @@ class Crew:
         how = f"was killed by {signal.Signals(-code).name}" if code is not None and code < 0 else "broke"
         self._said[rank].seek(0)
         text = self._said[rank].read().decode(errors="replace").strip()
-        tail = "" if killed else f": {error or ' '.join(text.splitlines()[-1:])}"
-        return (
-            f"process {rank} of the {self.size} that the learner is divided over (pid {process.pid}) {how} during "
-            f"{asked!r}{tail}; the last checkpoint is whole: go on from "
-            "it with --resume, with as many processes or another number"
-        )
+        told = "" if killed else error or " ".join(text.splitlines()[-1:])
+        return lost(f"{rank} of the {self.size}", f"pid {process.pid}", how, asked, told)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

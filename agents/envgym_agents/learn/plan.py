@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from envgym_agents.learn.cluster.placement import SAMPLER, Node, Placed
+from envgym_agents.learn.cluster.placement import LEARNER, SAMPLER, WORKER, Node, Placed
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.overlap import staleness_of
 from envgym_agents.model import new_model, parameters
@@ -245,46 +245,62 @@ def _devices_here(config: TrainConfig, facts: Facts, there: int | None, *, apart
 
 
 def _devices(config: TrainConfig, facts: Facts, there: int | None, placed: Sequence[Placed]) -> tuple[Device, ...]:
-    """Where playing and sampling is on a cluster: this host with the learner, and every node that samples on CPUs.
+    """Where something is on a cluster: this host with what stays, and every node that samples or learns on CPUs.
 
     Of a cluster that is started here, the one node is this host. GPUs of other hosts are not known.
     """
-    processes, kind = config.learner.processes, torch.device(config.device).type
-    learner = memory_of(facts, config, processes=processes, frozen=_frozen(facts, config))
+    cluster, kind = config.cluster, torch.device(config.device).type
+    learner = memory_of(facts, config, processes=config.learner_processes, frozen=_frozen(facts, config))
     whole = Memory(weights=_FLOAT * facts.parameters)  # what is sent, as Ray's store has it
-    among = config.cluster.samplers or config.cluster.workers
-    sampler = _sampler(facts, config, among=among)
+    sampler = _sampler(facts, config, among=cluster.samplers or cluster.workers or 1)
     free = (_free_here() if kind == "cpu" else torch.cuda.mem_get_info()[0]) if there is None else there
-    own = (
-        [critics_of(facts, config)]
-        + [learner] * (processes if kind == "cpu" else 1)
-        + [whole] * (2 if processes > 1 else 1)
-    )
-    who = f"{processes} learner process(es){_critics_named(config)}, weights to be sent"
+    own, who = _staying(config, kind, learner=learner, sampler=sampler, whole=whole)
+    own.append(critics_of(facts, config))
     devices = []
     for node in {one.node.id: one.node for one in placed}.values():
-        names = [one.need.name for one in placed if one.node.id == node.id]
-        held = _sum([whole, *[sampler] * _samplers(placed, node)])
-        if not node.id and kind == "cpu" and not config.cluster.gpus:
-            own, who = [*own, held], f"{who}; {', '.join(names)}"
-        elif not config.cluster.gpus:
-            devices.append(Device(f"node {node.address}", ", ".join(names), held, node.memory))
+        there_are = [one.need for one in placed if one.node.id == node.id]
+        names = ", ".join(need.name for need in there_are)
+        learners = 0 if cluster.learner_gpus else sum(need.kind == LEARNER for need in there_are)
+        samplers = 0 if cluster.gpus else _samplers(placed, node)
+        held = _sum([whole, *[sampler] * samplers, *[learner] * learners])
+        if not node.id and kind == "cpu":
+            own, who = [*own, held], f"{who}; {names}"
+        elif learners or samplers:
+            devices.append(Device(f"node {node.address}", names, held, node.memory))
     return (Device("this host's memory" if kind == "cpu" else f"{kind}:0", who, _sum(own), free), *devices)
+
+
+def _staying(
+    config: TrainConfig, kind: str, *, learner: Memory, sampler: Memory, whole: Memory
+) -> tuple[list[Memory], str]:
+    """What this host holds beside a cluster, and who that is. whole: all weights, such as a far learner sends."""
+    cluster, processes = config.cluster, config.learner.processes
+    held, who = [], ["weights to be sent"]
+    if not cluster.workers:
+        held, who = [sampler, *([whole] if staleness_of(config.reinforce) else [])], ["the worlds, the sampler"]
+    if cluster.learners:
+        return [*held, whole, whole], ", ".join([*who, "a copy of the weights"]) + _critics_named(config)
+    held += [learner] * (processes if kind == "cpu" else 1) + [whole] * (2 if processes > 1 else 1)
+    return held, ", ".join([f"{processes} learner process(es){_critics_named(config)}", *who])
 
 
 def _samplers(placed: Sequence[Placed], node: Node) -> int:
     """How many sample on a node: samplers of their own, or else every worker."""
     apart = any(one.need.kind == SAMPLER for one in placed)
-    return sum(one.node.id == node.id and (one.need.kind == SAMPLER or not apart) for one in placed)
+    kind = SAMPLER if apart else WORKER
+    return sum(one.node.id == node.id and one.need.kind == kind for one in placed)
 
 
 def _critics_named(config: TrainConfig) -> str:
-    return ", the critics, whole," if config.reinforce.critic.kind != "none" else ""
+    return ", the critics, whole" if config.reinforce.critic.kind != "none" else ""
 
 
 def _stages(config: TrainConfig, apart: bool) -> tuple[str, ...]:
     warm, reinforce = config.warm_start, config.reinforce
-    by = f"over {config.learner.processes} processes (FSDP2)" if config.learner.processes > 1 else "in this process"
+    size = config.learner_processes
+    by = f"over {size} processes (FSDP2)" if size > 1 else "in this process"
+    if config.cluster.learners:
+        by = f"over {size} process(es) that Ray places (FSDP2)"
     how = "playing and learning overlap" if apart else "playing and learning take turns"
     found = []
     if warm.episodes_per_task:

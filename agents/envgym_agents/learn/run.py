@@ -6,7 +6,7 @@ on from their own checkpoints. So a run that was killed at any point is resumed 
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from envgym.run_backend import run_backend, swept
 from envgym.sandbox import SandboxBackend
 from envgym.store import StoreWriter
 from envgym.task import Task
+from envgym_agents.learn.cluster.elsewhere import elsewhere
 from envgym_agents.learn.cluster.places import Places
 from envgym_agents.learn.collect import Collected
 from envgym_agents.learn.config import TrainConfig
@@ -45,7 +46,7 @@ from envgym_agents.learn.reinforce import Loop
 from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, Metrics, write_comparison, write_report
 from envgym_agents.learn.resolve import Resolved, check_student, resolve, try_agents
 from envgym_agents.learn.score import Scorer
-from envgym_agents.learn.sharded import ShardedLearner
+from envgym_agents.learn.sharded import Processes, ShardedLearner
 from envgym_agents.learn.student import Student, load_student, new_student
 from envgym_agents.learn.teacher import check_teacher
 from envgym_agents.learn.update import Learner, adamw
@@ -69,7 +70,7 @@ class Run:
     arena: Arena
     console: Console | None
     example: Env
-    crew: Crew | None = None
+    crew: Processes | None = None
     places: Places | None = None
 
     def bar(self, label: str, total: int, *, budget_minutes: float | None = None) -> Bar:
@@ -320,11 +321,14 @@ async def opened(
     resume: bool,
     console: Console | None,
     agents: Sequence[tuple[str, str]] = (),
+    *,
+    learns: bool = False,
 ) -> AsyncIterator[Run]:
     """A run with its folder and backend; everything is closed at the end.
 
-    agents: (field, name) of those that will play. All that the configuration names is found, and every agent made
-    once, before the folder is written: a mistake leaves nothing behind.
+    agents: (field, name) of those that will play. learns: with the processes that a learner is divided over. All
+    that the configuration names is found, and every agent made once, before the folder is written: a mistake leaves
+    nothing behind.
     """
     named = resolve(config, agents)
     if config.threads is not None:
@@ -338,15 +342,17 @@ async def opened(
         example = arena.make(named.train_tasks[0])
         stack.push_async_callback(example.close)
         await try_agents(named.agents, example)
-        places = None
-        if config.cluster.workers:
-            check_begun(out, resume=resume)  # a cluster takes its time
-            places = await stack.enter_async_context(Places(config))
+        check_begun(out, resume=resume)  # a cluster takes its time
+        places, far = await stack.enter_async_context(elsewhere(config, learns=learns))
+        if places is not None:
             arena = replace(arena, elsewhere=places.elsewhere)
         folder = RunFolder(out, config, resume=resume)
         memory = stack.enter_context(StoreWriter(folder.trajectories))
         await stack.enter_async_context(swept(backend, folder.trajectories, memory))
-        yield Run(config, folder, named, replace(arena, memory=memory), console, example, places=places)
+        crew: Processes | None = far
+        if learns and (size := config.learner.processes) > 1:
+            crew = stack.enter_context(Crew(size, device=config.device, threads=config.threads))
+        yield Run(config, folder, named, replace(arena, memory=memory), console, example, crew, places)
 
 
 def _arena(config: TrainConfig, backend: SandboxBackend | None) -> Arena:
@@ -377,12 +383,11 @@ def train(
     agents = [("expert", config.expert), *(("evaluate.baselines", name) for name in config.evaluate.baselines)]
     check_student(config)
 
-    size = crew_size(config.learner.processes)
+    crew_size(config.learner.processes)
 
     async def work() -> dict[str, Any]:
-        async with opened(config, out, resume, console, agents) as run:
-            with Crew(size, device=config.device, threads=config.threads) if size > 1 else nullcontext() as crew:
-                return await replace(run, crew=crew).all()
+        async with opened(config, out, resume, console, agents, learns=True) as run:
+            return await run.all()
 
     return asyncio.run(work())
 

@@ -7,18 +7,25 @@ After each update it is brought up to date. Checkpoints are written by the proce
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from envgym_agents.learn.config import Reinforce
-from envgym_agents.learn.crew import Crew
 from envgym_agents.learn.pack import Row
 from envgym_agents.learn.score import Scorer
 from envgym_agents.learn.worker import Begin
 
-__all__ = ["ShardedLearner"]
+__all__ = ["Processes", "ShardedLearner"]
+
+
+class Processes(Protocol):
+    """The processes that a learner is divided over: of this host (`Crew`), or of others (`PlacedCrew`)."""
+
+    def ask(self, name: str, *values: Any, **named: Any) -> Any:
+        """What a method of every process's learner returned on rank 0."""
+        ...
 
 
 @dataclass(slots=True)
@@ -26,7 +33,7 @@ class ShardedLearner:
     """See `envgym_agents.learn.update.Learns`. scorer: of this process's copy of the model that `begin` names."""
 
     scorer: Scorer
-    crew: Crew
+    crew: Processes
     begin: Begin
     max_tokens: int = 8192
     device: str = "cpu"
@@ -55,13 +62,13 @@ class ShardedLearner:
     def save(
         self, folder: Path, step: int, progress: Mapping[str, Any], *, beside: Mapping[str, Any] | None = None
     ) -> None:
-        """As `Learner.save`; rank 0 writes, so its host must have the run folder."""
+        """As `Learner.save`; rank 0 of a `Crew` writes, so its host must have the run folder."""
         self.crew.ask("save", folder, step, progress, beside=beside)
 
     def load(
         self, path: Path, *, state: bool = True, beside: Callable[[dict[str, Any]], None] | None = None
     ) -> dict[str, Any]:
-        """As `Learner.load`; every process reads the folder, so their hosts must share it."""
+        """As `Learner.load`; every process of a `Crew` reads the folder, so their hosts must share it."""
         progress: dict[str, Any] = self.crew.ask("load", path, state=state)
         if beside is not None:
             beside(torch.load(Path(path) / "optimizer.pt", map_location="cpu", weights_only=True)["beside"])

@@ -2,15 +2,20 @@
 
 Rank 0 reads requests from the process that trains and sends them to all; each calls that method of its `Learner`.
 It ends when it is told to, when the one that started it is gone, or with the first error: the work of a group in
-which one is missing cannot be finished. Started by `crew`, or by torchrun (every rank but 0).
+which one is missing cannot be finished. Started by `crew`, or by torchrun (every rank but 0). Those that Ray places
+(`cluster.learners`) are asked one by one, and do the same (`Rank`).
 """
 
+import fcntl
 import os
 import pickle
+import socket
+import struct
 import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -30,13 +35,16 @@ from envgym_agents.learn.shard import Divided, whole
 from envgym_agents.learn.student import begin_model
 from envgym_agents.learn.update import Learner, adamw
 
-__all__ = ["Begin", "follow", "join", "serve"]
+__all__ = ["MEETING", "Begin", "Rank", "follow", "interface_of", "join", "serve"]
+
+_SIOCGIFADDR = 0x8915
+"""Of ioctl: an interface's IPv4 address (linux/sockios.h)."""
 
 _IDLE = timedelta(days=7)
 """How long the others wait while rank 0 has nothing to do: worlds are played. Who dies is noticed at once."""
 
-
-_MEETING = timedelta(minutes=10)
+MEETING = timedelta(minutes=10)
+"""How long they wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +62,41 @@ class Begin:
     demonstrations: Sequence[Row] = field(default_factory=tuple)
 
 
-def join(device: str, *, store: Path | None, rank: int, size: int) -> DeviceMesh:
-    """Enter the group of all processes. store: a file that they meet at; None: as torchrun's environment says."""
+def join(device: str, meeting: Any, *, rank: int, size: int, local: int) -> DeviceMesh:
+    """Enter the group of all processes. meeting: a store that they share; local: this one's GPU of its host."""
     kind = torch.device(device).type
     if kind == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
+        torch.cuda.set_device(local)
     backend = "nccl" if kind == "cuda" else "gloo"
-    meeting: Any
-    if store is None:
-        meeting, rank, size = next(rendezvous("env://", timeout=_MEETING))
-    else:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all of them are on this host
-        meeting = FileStore(str(store), size)
-        meeting.set_timeout(_MEETING)
     dist.init_process_group(backend, store=meeting, rank=rank, world_size=size, timeout=_IDLE)
     return init_device_mesh(kind, (size,))
+
+
+def _join_by_torchrun(device: str) -> DeviceMesh:
+    meeting, rank, size = next(rendezvous("env://", timeout=MEETING))
+    return join(device, meeting, rank=rank, size=size, local=int(os.environ.get("LOCAL_RANK", rank)))
+
+
+def _join_here(device: str, file: Path, rank: int, size: int) -> DeviceMesh:
+    """Processes of one host, which meet at a file."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    meeting: Any = FileStore(str(file), size)
+    meeting.set_timeout(MEETING)
+    return join(device, meeting, rank=rank, size=size, local=rank)
+
+
+def interface_of(address: str) -> str:
+    """The network interface of this host that has an IPv4 address. Raises ValueError where none has.
+
+    Without it gloo takes the one that the host's name leads to, which other hosts need not reach.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has no address
+                found = fcntl.ioctl(asked, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                if socket.inet_ntoa(found[20:24]) == address:
+                    return name
+    raise ValueError(f"no network interface of this host has the address {address}")
 
 
 def made(asked: Begin, mesh: DeviceMesh) -> Learner:
@@ -96,31 +124,44 @@ def made(asked: Begin, mesh: DeviceMesh) -> Learner:
     )
 
 
+class Rank:
+    """This process's part of a learner, and what is asked of it."""
+
+    def __init__(self, mesh: DeviceMesh) -> None:
+        self._mesh = mesh
+        self._learner: Learner | None = None
+
+    def do(self, name: str, *values: Any, **named: Any) -> Any:
+        """What a method of the learner returns, "begin" makes it, and "weights" are all, on every rank.
+
+        All ranks do the same at the same time.
+        """
+        if name == "begin":
+            self._learner = made(values[0], self._mesh)
+            return None
+        if name == "weights" and self._learner is not None:
+            with self._learner.scorer.apart() as model:
+                return {name: weight.cpu() for name, weight in whole(dict(model.named_parameters())).items()}
+        return getattr(self._learner, name)(*values, **named)
+
+
 def serve(mesh: DeviceMesh, requests: Connection | None) -> None:
     """Do what is asked until the end. requests: rank 0's, from who trains; the others hear of it from rank 0."""
-    learner: Learner | None = None
+    rank = Rank(mesh)
     while True:
         box: list[Any] = [_next(requests) if requests is not None else None]
         dist.broadcast_object_list(box, src=0)
         if box[0] is None:
             return
         name, values, named = pickle.loads(box[0])
-        found: Any = None
-        if name == "begin":
-            learner = made(values[0], mesh)
-        elif name == "weights" and learner is not None:
-            with learner.scorer.apart() as model:
-                found = {name: weight.cpu() for name, weight in whole(dict(model.named_parameters())).items()}
-        else:
-            found = getattr(learner, name)(*values, **named)
+        found = rank.do(name, *values, **named)
         if requests is not None:
             requests.send_bytes(pickle.dumps(("done", found)))
 
 
 def follow(device: str) -> None:
     """A rank of torchrun's other than 0: do what is asked until rank 0 has ended the run."""
-    mesh = join(device, store=None, rank=0, size=0)
-    serve(mesh, None)
+    serve(_join_by_torchrun(device), None)
     dist.destroy_process_group()
 
 
@@ -149,7 +190,8 @@ def main(arguments: Sequence[str]) -> int:
         torch.set_num_threads(int(threads))
     asks = Connection(int(requests[0])) if requests else None
     try:
-        mesh = join(device, store=None if store == "-" else Path(store), rank=int(rank), size=int(size))
+        here = store != "-"
+        mesh = _join_here(device, Path(store), int(rank), int(size)) if here else _join_by_torchrun(device)
         serve(mesh, asks)
     except Exception as error:  # the boundary: who trains is told, and raises it
         traceback.print_exc()

@@ -6,9 +6,11 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -22,23 +24,29 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("ray", reason="pip install 'envgym[cluster]'")
 
-from envgym_agents.learn.cluster.members import Member, Members  # noqa: E402
+from envgym_agents.learn.cluster.begun import Member  # noqa: E402
+from envgym_agents.learn.cluster.keeper import ENDED, SAID  # noqa: E402
+from envgym_agents.learn.cluster.members import Members  # noqa: E402
 from envgym_agents.learn.cluster.placement import (  # noqa: E402
+    LEARNER,
     SAMPLER,
     WORKER,
     Need,
     Node,
+    Placed,
     place,
     placement_lines,
     wanted,
 )
+from envgym_agents.learn.cluster.reach import reached  # noqa: E402
 from envgym_agents.learn.config import load  # noqa: E402
 from envgym_agents.learn.config_cluster import Cluster  # noqa: E402
+from envgym_agents.learn.plan import Facts, plan_of  # noqa: E402
 from envgym_agents.learn.run import train  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 from envgym.cli import run  # noqa: E402
-from envgym.errors import WorkersLost  # noqa: E402
+from envgym.errors import InfrastructureFailure, WorkersLost  # noqa: E402
 from envgym.store import StoreReader  # noqa: E402
 
 # -- placement -------------------------------------------------------------------------------------------------
@@ -74,12 +82,35 @@ def test_a_plan_says_who_is_beside_whom_and_what_stays_here():
     nodes = [Node("a", "host-a", 4.0, 1.0), Node("b", "host-b", 2.0)]
     placed = place(wanted(cluster), nodes, "spread")
     assert (placed[0].need.kind, placed[0].node.id) == (SAMPLER, "a")
-    lines = placement_lines(placed, nodes, learners=2, where="a test's")
+    lines = placement_lines(placed, nodes, here=2, where="a test's")
     assert "host-a: sampler 0, worker 0, worker 2; 3 of 4 free CPU, 1 of 1 GPU" in lines[1]
     assert "host-b: worker 1; 1 of 2 free CPU" in lines[2]
     assert "outside Ray: the learner's 2 processes" in lines[3]
+    cluster = Cluster(workers=2, learners=2, learner_memory_mib=100)
+    nodes = [Node("a", "host-a", 2.0, memory=100 << 20), Node("b", "host-b", 3.0, memory=150 << 20)]
+    placed = place(wanted(cluster), nodes, "pack")
+    assert [one.name for one in placed if one.need.kind == LEARNER] == [
+        "learner 0 on host-a",
+        "learner 1 on host-b",
+    ]
+    lines = placement_lines(placed, nodes, here=1, where="")
+    assert "host-a: learner 0, worker 0 with its sampler; 2 of 2 free CPU" in lines[1]
+    assert "outside Ray: a copy of the weights, the store" in lines[3]
     alone = place(wanted(Cluster(workers=1)), nodes, "pack")
-    assert "worker 0 with its sampler" in placement_lines(alone, nodes, learners=1, where="")[1]
+    assert "worker 0 with its sampler" in placement_lines(alone, nodes, here=1, where="")[1]
+
+
+def test_a_plan_counts_a_learner_where_it_is_placed_and_refuses_a_node_that_cannot_hold_it():
+    config = load(base={"cluster": {"learners": 2}})
+    facts = Facts(10**8, 10**8, layers=2, hidden=64, inner=256, heads=4, kv_width=64, vocabulary=1000)
+    nodes = [Node("a", "host-a", 1.0, memory=1 << 40), Node("b", "host-b", 1.0, memory=1 << 20)]
+    plan = plan_of(config, facts, there=1 << 40, rate=1e9, placed=place(wanted(config.cluster), nodes, "spread"))
+    here, *far = plan.devices
+    assert [device.holds for device in far] == ["learner 0", "learner 1"]
+    assert here.memory.optimizer == 0
+    assert all(device.memory.optimizer == 8 * 10**8 // 2 for device in far)
+    with pytest.raises(ValueError, match=r"node host-b has 1\.0 MiB free"):
+        plan.check()
 
 
 def test_the_command_plans_a_cluster_without_starting_one_and_refuses_what_it_cannot_hold(capsys):
@@ -92,6 +123,15 @@ def test_the_command_plans_a_cluster_without_starting_one_and_refuses_what_it_ca
     refusal = capsys.readouterr().err.strip()
     assert "room for 2 of 3 worker(s)" in refusal
     assert len(refusal.splitlines()) == 1
+    assert run([*common, "--set", "cluster.learners=1", "--set", "cluster.workers=1"]) == 0
+    said = capsys.readouterr().out
+    assert "learner 0, worker 0 with its sampler; 2 of 2 free CPU" in said
+    assert "learner over 1 process(es) that Ray places (FSDP2)" in said
+    assert "this host, outside Ray: a copy of the weights, the store of all episodes, critics" in said
+    assert run([*common, "--set", "cluster.learners=2", "--set", "cluster.learner_memory_mib=100000000"]) != 0
+    refusal = capsys.readouterr().err.strip()
+    assert "room for 0 of 2 learner(s) of 1 CPU and 100000000 MiB each" in refusal
+    assert len(refusal.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -100,12 +140,59 @@ def test_the_command_plans_a_cluster_without_starting_one_and_refuses_what_it_ca
         ({"cluster": {"samplers": 1}}, "samplers 1 has no use where cluster.workers is 0"),
         ({"cluster": {"workers": 1, "sampler_cpus": 2}}, "no use where cluster.samplers is 0"),
         ({"cluster": {"workers": 1, "address": "auto", "host_cpus": 2}}, "a cluster is joined"),
+        ({"cluster": {"learner_gpus": 1}}, "no use where cluster.workers and cluster.learners are 0"),
+        ({"cluster": {"workers": 1, "learner_cpus": 2}}, "no use where cluster.learners is 0"),
+        ({"cluster": {"learners": 1, "restarts": 2}}, "no use where cluster.workers is 0"),
+        ({"cluster": {"learners": 2}, "learner": {"processes": 2}}, "leave one of them out"),
         ({"cluster": {"workers": 1}, "snapshot_every": 2}, "snapshots are of one host"),
+        ({"cluster": {"workers": 1, "address": "ray://host:10001"}}, 'an address is "auto" or host:port'),
     ],
 )
 def test_a_setting_that_could_not_be_honoured_is_refused(values, told):
     with pytest.raises(ValueError, match=told):
         load(base=values)
+
+
+def test_an_address_where_nothing_answers_is_said_at_once():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.2", 0))  # and does not listen
+        address = "{}:{}".format(*taken.getsockname())
+        with pytest.raises(
+            InfrastructureFailure, match=f"nothing answers at '{address}' .*refused; waited 0"
+        ) as told:
+            reached(address)
+    assert "ray start --head" in str(told.value)
+    assert len(str(told.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+def test_an_address_where_something_else_listens_is_said_at_once(said):
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        address = "{}:{}".format(*server.getsockname())
+
+        def answer() -> None:
+            line, _ = server.accept()
+            with line:
+                line.recv(100)
+                line.sendall(said)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with pytest.raises(InfrastructureFailure, match=f"what listens at '{address}' is no Ray cluster"):
+            reached(address)
+        answering.join()
+
+
+def test_auto_where_no_cluster_runs_is_said_at_once(tmp_path):
+    """In a process namespace of its own: other tests' clusters are none of its."""
+    ask = "from envgym_agents.learn.cluster.reach import reached; reached('auto')"
+    command = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", sys.executable, "-c", ask]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        command, env=env | {"RAY_TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "cluster.address 'auto': no Ray cluster runs on this host" in done.stderr.splitlines()[-1]
 
 
 def test_nobody_waits_for_workers_that_cannot_come():
@@ -114,7 +201,7 @@ def test_nobody_waits_for_workers_that_cannot_come():
 
 async def _nobody_waits() -> None:
     members = Members(WORKER, each=1)
-    one = Member(Need(WORKER, 0, 1.0), Node("a", "host-a", 1.0), actor=None)
+    one = Member(Placed(Need(WORKER, 0, 1.0), Node("a", "host-a", 1.0)), actor=None)
     members.add(one)
     assert await members.take() is one
     members.awaited(+1)
@@ -148,20 +235,25 @@ from pathlib import Path
 from ray.cluster_utils import Cluster
 
 folder = Path(sys.argv[1])
-cluster = Cluster(True, head_node_args={"num_cpus": 0, "object_store_memory": 100 << 20})
-nodes = [cluster.add_node(num_cpus=2, object_store_memory=100 << 20) for _ in range(3)]
-raylets = [node.all_processes["raylet"][0].process.pid for node in nodes]
-(folder / "new").write_text(" ".join([cluster.address, *map(str, raylets)]))
-(folder / "new").rename(folder / "here")
+small = {"object_store_memory": 100 << 20, "include_log_monitor": False}
+cluster = Cluster(True, head_node_args={"num_cpus": 0, "include_dashboard": False, **small})
+nodes = [None] * 3
 while True:
-    for number, node in enumerate(nodes):
-        if (folder / f"lose-{number}").exists():
+    for number in range(3):
+        if not nodes[number] and not (folder / f"lost-{number}").exists():
+            nodes[number] = cluster.add_node(num_cpus=2, **small)
+        if nodes[number] and (folder / f"lose-{number}").exists():
             (folder / f"lose-{number}").unlink()
-            cluster.remove_node(node, allow_graceful=False)
+            cluster.remove_node(nodes[number], allow_graceful=False)
+            nodes[number] = None
             (folder / f"lost-{number}").touch()
+    raylets = [node.all_processes["raylet"][0].process.pid if node else 0 for node in nodes]
+    (folder / "new").write_text(" ".join([cluster.address, *map(str, raylets)]))
+    (folder / "new").rename(folder / "here")
     time.sleep(0.05)
 """
-"""Three nodes beside a head that plays nothing; a node whose file appears is killed, all its processes at once."""
+"""Three nodes beside a head that does nothing. A node whose file "lose" appears is killed, all its processes at
+once; another takes its place when the file "lost" is gone."""
 
 
 class Hosts:
@@ -169,19 +261,36 @@ class Hosts:
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.folder, self.env = folder, env
-        wait_for(lambda: (folder / "here").exists(), 120)
-        self.address, *raylets = (folder / "here").read_text().split()
-        self.raylets = [int(pid) for pid in raylets]
+        wait_for(lambda: (folder / "here").exists() or (folder / ENDED).exists(), 240)
+        assert not (folder / ENDED).exists(), (folder / SAID).read_text()
+        self.address = (folder / "here").read_text().split()[0]
+
+    @property
+    def raylets(self) -> list[int]:
+        """The process of each node; 0 for one that was lost."""
+        return [int(pid) for pid in (self.folder / "here").read_text().split()[1:]]
+
+    def of(self, name: str) -> list[tuple[int, int]]:
+        """(node, process) of the actors whose class begins so, on nodes that live."""
+        raylets = self.raylets
+        found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        named = [pid for pid in found if name_of(pid).startswith(f"ray::{name}")]
+        return sorted((raylets.index(parent(pid)), pid) for pid in named if parent(pid) in raylets)
 
     def workers(self) -> list[int]:
-        """The processes of rollout workers, on nodes that live."""
-        found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-        return [pid for pid in found if name_of(pid).startswith("ray::RolloutW") and parent(pid) in self.raylets]
+        """The processes of rollout workers."""
+        return [pid for _, pid in self.of("RolloutW")]
+
+    def whole(self) -> None:
+        """Have three nodes again."""
+        for lost in self.folder.glob("lost-*"):
+            lost.unlink()
+        wait_for(lambda: all(self.raylets), 240)
 
     def lose(self, number: int) -> None:
         """Kill a node."""
         (self.folder / f"lose-{number}").touch()
-        wait_for(lambda: (self.folder / f"lost-{number}").exists(), 60)
+        wait_for(lambda: (self.folder / f"lost-{number}").exists(), 120)
 
 
 def wait_for(true, within_s: float) -> None:
@@ -229,7 +338,9 @@ def hosts(place_of_runs):
     )
     os.close(line)
     try:
-        yield Hosts(folder, env)
+        there = Hosts(folder, env)
+        there.whole()
+        yield there
     finally:
         os.close(ours)
         keeper.wait(60)
@@ -245,13 +356,14 @@ def alone(tmp_path_factory):
 
 
 @contextmanager
-def running(out: Path, env: dict[str, str], values: dict, *changes: str):
+def running(out: Path, env: dict[str, str], values: dict, *changes: str, resume: bool = False):
     """`envgym train` in a process of its own; killed if it is still there at the end."""
     out.parent.mkdir(exist_ok=True)
     config = out.parent / f"{out.name}.json.toml"
     config.write_text("\n".join(toml(values)))
     options = [word for change in changes for word in ("--set", change)]
     command = [sys.executable, "-m", "envgym", "train", "--config", str(config), "--out", str(out), *options]
+    command += ["--resume"] if resume else []
     process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         yield process
@@ -279,6 +391,41 @@ def episodes_of(out: Path) -> dict:
     by_id = {episode.id: episode for episode in found}
     assert len(by_id) == len(found)
     return by_id
+
+
+OTHER = """
+import json, sys
+from ray._raylet import GcsClient
+
+place = {"namespace": b"cluster"}
+client = GcsClient(address=sys.argv[1])
+found = json.loads(client.internal_kv_get(b"CLUSTER_METADATA", **place))
+said = json.dumps(found | {"ray_version": sys.argv[2]}).encode()
+client.internal_kv_put(b"CLUSTER_METADATA", said, True, **place)
+print(found["ray_version"])
+"""
+"""A cluster says that it is of another version of Ray."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_cluster_of_another_version_is_said_in_one_line(hosts):
+    def say(version: str) -> str:
+        command = [sys.executable, "-c", OTHER, hosts.address, version]
+        return subprocess.run(command, env=hosts.env, capture_output=True, text=True, check=True).stdout.strip()
+
+    command = [sys.executable, "-m", "envgym", "train", "--plan", "--out", "none"]
+    options = ["--set", "cluster.workers=1", "--set", f"cluster.address={hosts.address}"]
+    own = say("1.2.3")
+    try:
+        done = subprocess.run([*command, *options], env=hosts.env, capture_output=True, text=True, check=False)
+    finally:
+        say(own)
+    assert done.returncode != 0
+    (line,) = done.stderr.strip().splitlines()
+    assert "Version mismatch" in line
+    assert "1.2.3" in line
+    assert "make both versions equal" in line
 
 
 @pytest.mark.slow
@@ -316,7 +463,7 @@ def test_a_run_that_loses_a_node_goes_on_and_counts_every_prompt_once(hosts, alo
     )  # fmt: skip
     with running(out, hosts.env, BASE, *changes) as process:
         wait_for(lambda: len(steps_of(out)) >= 3 or process.poll() is not None, 400)
-        hosts.lose(0)
+        hosts.lose(hosts.of("RolloutW")[0][0])
         lost_at = len(steps_of(out))
         _, said = process.communicate(timeout=400)
     assert process.returncode == 0, said
@@ -327,12 +474,70 @@ def test_a_run_that_loses_a_node_goes_on_and_counts_every_prompt_once(hosts, alo
     assert max(line["staleness_max"] for line in steps if "staleness_max" in line) <= bound
     played = [episode for name, episode in episodes_of(out).items() if name.startswith("a0")]
     assert all(episode.failure is None for episode in played)
-    members = Counter(episode.group for episode in played)
-    whole = [group for group, count in members.items() if count == 4]
-    assert sum(line["groups"] for line in steps) == 60 * 2 or len(whole) >= 60 * 2
+    # the account of the last step's checkpoint, which is written before anything else can come back
+    stored = json.loads((out / "checkpoints" / "reinforce" / "step-000060" / "progress.json").read_text())
+    facts = stored["queue"]["facts"]
+    counts, begun = facts["counters"]["counter"], facts["counters"]["counter"]["started"]
+    played_now = {ticket["number"] for ticket in facts["tickets"]}
+    waiting = {name.split("-")[0] for name in stored["queue"]["episodes"]}
+    assert counts["trained"] == 60 * 2
+    assert begun == 60 * 2 + counts.get("swept", 0) + len(waiting) + len(played_now)  # none lost, none twice
+    members = Counter(int(episode.group[1:]) for episode in played)
+    assert {number for number in range(begun) if members[number] != 4} <= played_now
+    assert max(members) < begun
     assert max(members.values()) == 4  # of no group was a member played under two names
-    begun = sorted(int(group[1:]) for group in members)
-    assert begun[: len(whole) - 3] == list(range(len(whole) - 3))  # none was left out; the last were cut off
+
+
+def assert_learned_alike(one: Path, other: Path) -> None:
+    """The same episodes once each, the same losses and weights to 1e-5."""
+    here, there = episodes_of(one), episodes_of(other)
+    assert here.keys() == there.keys()
+    for name, episode in here.items():
+        for turn, same in zip(episode.turns, there[name].turns, strict=True):
+            assert np.array_equal(turn.sampled_ids, same.sampled_ids)
+    losses = [{line["step"]: line["loss"] for line in steps_of(folder)} for folder in (one, other)]
+    assert losses[0].keys() == losses[1].keys() == set(range(1, 7))
+    assert all(losses[1][step] == pytest.approx(loss, rel=1e-5, abs=1e-6) for step, loss in losses[0].items())
+    before, after = (load_file(folder / "trained" / "model.safetensors") for folder in (one, other))
+    assert all(torch.allclose(before[key], after[key], atol=1e-5) for key in before)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_learners_on_two_nodes_learn_what_one_process_learns_and_each_goes_on_from_the_others_checkpoint(
+    hosts, alone, place_of_runs
+):
+    hosts.whole()
+    out, back = place_of_runs / "learners", place_of_runs / "back"
+    changes = (f"cluster.address={hosts.address}", "cluster.learners=2")
+    with running(out, hosts.env, BASE, *changes) as process:
+        wait_for(lambda: len(steps_of(out)) >= 3 or process.poll() is not None, 600)
+        ranks = hosts.of("LearnerR")
+        assert len({node for node, _ in ranks}) == len(ranks) == 2  # one on each of two nodes
+        hosts.lose(ranks[1][0])
+        _, said = process.communicate(timeout=400)
+    assert process.returncode not in (0, None)
+    line = said.strip().splitlines()[-1]
+    assert "of the 2 that the learner is divided over (on " in line
+    assert "is gone during" in line
+    assert "--resume" in line
+    assert "Traceback" not in said
+    assert len(steps_of(out)) < 6
+    train(load(base=BASE), out, resume=True)  # as one process
+    assert_learned_alike(alone, out)
+    # and what one process has begun, two placed ones finish
+    shutil.copytree(alone, back)
+    shutil.rmtree(back / "trained")
+    shutil.rmtree(back / "checkpoints" / "reinforce" / "step-000006")
+    lines = (back / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (back / "metrics.jsonl").write_text("".join(lines[:4]))
+    stored = json.loads((back / "stages.json").read_text())
+    kept = {name: one for name, one in stored.items() if name != "reinforce" and "after" not in name}
+    (back / "stages.json").write_text(json.dumps(kept))
+    with running(back, hosts.env, BASE, *changes, resume=True) as process:
+        _, said = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    assert_learned_alike(alone, back)
 
 
 @pytest.mark.slow

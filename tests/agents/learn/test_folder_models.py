@@ -91,3 +91,30 @@ def test_an_experts_episode_is_retraced_in_the_folders_own_tokens(config, folder
     assert [text_of(turn.messages[0]) for turn in traced.turns] == ["act:read", "act:press-a"]
     whole = tokenizer.decode(np.concatenate([np.r_[t.prompt_ids, t.sampled_ids] for t in traced.turns]).tolist())
     assert whole.endswith("[assistant]act:read</s>[user]panel a</s>[assistant]act:press-a</s>")
+
+
+def test_each_actor_of_an_experts_episode_is_retraced_in_a_context_of_its_own(config, folder, vault):
+    actors = ("a", "b", "a", "b")
+    heard = [
+        Step((Message(role="user", content=f"only {name} hears {number}"),), next_actor=name)
+        for number, name in enumerate(actors)
+    ]
+    said = [Message(role="assistant", content=f"{name} says {number}") for number, name in enumerate(actors)]
+    after = [*heard[1:], Step()]
+    turns = tuple(Turn(name, (word,), step) for name, word, step in zip(actors, said, after, strict=True))
+    expert = Episode(id="e", task_id="t", root=heard[0], turns=turns, seed=0, stop=StopReason.GOAL)
+
+    async def retrace():
+        async with load_student(config, folder) as student:
+            return student.tokenizer, await student.retrace(expert, vault.make(vault.tasks()[0]))
+
+    tokenizer, traced = asyncio.run(retrace())
+    assert [turn.actor for turn in traced.turns] == list(actors)
+    rows = rows_of(traced, np.ones(traced.sampled_tokens, np.float32))
+    learned = [tokenizer.decode(row.ids.tolist()) for row in rows]  # who speaks after another begins a row
+    for number, text in enumerate(learned):
+        own = [k for k in range(number + 1) if actors[k] == actors[number]]
+        exchange = "".join(f"[user]only {actors[k]} hears {k}</s>[assistant]{actors[k]} says {k}</s>" for k in own)
+        assert text.endswith(exchange)
+        assert text.count(" hears ") == len(own)  # and nothing of the other's before it
+    assert len(learned) == len(actors)

@@ -26,7 +26,7 @@ from envgym_agents.learn.sharded import ShardedLearner  # noqa: E402
 from envgym_agents.learn.student import begin_model  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
 from envgym_agents.learn.warm_start import with_observations  # noqa: E402
-from envgym_agents.learn.worker import Begin  # noqa: E402
+from envgym_agents.learn.worker import Begin, interface_of  # noqa: E402
 from envgym_agents.model import load_model, save_model  # noqa: E402
 from envgym_agents.tokenizer import train_tokenizer  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
@@ -50,6 +50,12 @@ def test_torchruns_number_and_the_configured_one_must_be_equal(started_with):
     assert crew_size(2) == 2
     with pytest.raises(ValueError, match="torchrun has started 2"):
         crew_size(1)
+
+
+def test_an_interface_is_found_by_its_address():
+    assert interface_of("127.0.0.1") == "lo"
+    with pytest.raises(ValueError, match="no network interface of this host has the address"):
+        interface_of("0.0.0.1")
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
-"""A training run over many hosts: Ray places what plays and what samples; the learner stays with the driver.
+"""A training run over many hosts: Ray places what plays, what samples and what learns.
 
-`placement` says what is where, `connect` starts or joins a cluster, `actors` are what runs there, `places` is all
-of it as the run sees it. Nothing here computes a loss or keeps an episode.
+`placement` says what is where, `reach` and `connect` find, start or join a cluster, `actors` are what plays and
+samples there, `places` is that as the run sees it, `learners` is a divided learner, `elsewhere` begins all of it.
+Nothing here computes a loss or keeps an episode.
 """

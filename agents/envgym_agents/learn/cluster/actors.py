@@ -8,8 +8,8 @@ played again, so nothing has to be found again here.
 import os
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from envgym.registry import make_backend, spec
 from envgym.rollout import Rollout
 from envgym.task import Task
 from envgym_agents.chat import Format, LMAgents
+from envgym_agents.learn.cluster.carried import Carried
 from envgym_agents.learn.cluster.far_policy import FarPolicy
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.overlap import staleness_of
@@ -42,12 +43,9 @@ __all__ = ["Request", "RolloutWorker", "SamplerHost", "Shipped", "Speaking"]
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """A model without its weights: configuration and tokenizer, as the files of a model folder.
+    """A model without its weights: configuration and tokenizer, as a model folder. context: the most ids of one."""
 
-    context: the most ids of one context.
-    """
-
-    files: Mapping[str, bytes]
+    folder: Carried
     context: int
 
     @staticmethod
@@ -56,29 +54,21 @@ class Shipped:
         with tempfile.TemporaryDirectory(prefix="envgym-") as name:
             model.config.save_pretrained(name)
             tokenizer.save_pretrained(name)
-            files = {file.name: file.read_bytes() for file in Path(name).iterdir() if file.is_file()}
-        return Shipped(files, context)
+            return Shipped(Carried.of(Path(name)), context)
 
     @property
     def tokenizer(self) -> Any:
         """A fresh one."""
-        with self._folder() as folder:
+        with self.folder.laid() as folder:
             return load_tokenizer(folder)
 
     def model(self, weights: Mapping[str, Tensor], device: str) -> Any:
         """In float32 and evaluation mode, as `load_model` gives it."""
-        with self._folder() as folder:
+        with self.folder.laid() as folder:
             shape = AutoConfig.from_pretrained(folder, local_files_only=True)
         model = AutoModelForCausalLM.from_config(shape, dtype=torch.float32)
         model.load_state_dict(weights)
         return model.to(device).eval()
-
-    @contextmanager
-    def _folder(self) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix="envgym-") as name:
-            for file, content in self.files.items():
-                (Path(name) / file).write_bytes(content)
-            yield Path(name)
 
 
 @dataclass(frozen=True, slots=True)

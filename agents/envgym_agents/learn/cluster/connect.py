@@ -20,6 +20,7 @@ from envgym.errors import InfrastructureFailure
 from envgym_agents.learn.cluster.head import ADDRESS
 from envgym_agents.learn.cluster.keeper import ENDED, SAID
 from envgym_agents.learn.cluster.placement import Node
+from envgym_agents.learn.cluster.reach import reached
 from envgym_agents.learn.config_cluster import Cluster
 
 __all__ = ["connected", "here", "living", "ray_module"]
@@ -33,14 +34,14 @@ def ray_module() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ValueError("cluster.workers: it needs Ray; pip install 'envgym[cluster]'") from error
+        raise ValueError("[cluster] needs Ray; pip install 'envgym[cluster]'") from error
     return ray
 
 
 def here(config: Cluster) -> tuple[Node, ...]:
     """The one node of a cluster that would be started on this host."""
     gpus = 0
-    if config.gpus:
+    if config.gpus or config.learner_gpus:
         import torch
 
         gpus = torch.cuda.device_count()
@@ -72,7 +73,7 @@ def connected(config: Cluster) -> Iterator[Any]:
     """
     ray = ray_module()
     if config.address:
-        with _joined(ray, config.address):
+        with _joined(ray, reached(config.address)):
             yield ray
         return
     with _on_the_loopback(), _started(config) as address, _joined(ray, address):
@@ -102,8 +103,7 @@ def _joined(ray: Any, address: str) -> Iterator[None]:
     except (ConnectionError, RuntimeError, ValueError) as error:
         told = " ".join(str(error).split())[:300]
         raise InfrastructureFailure(
-            f"cluster.address: no Ray cluster answers at {address!r} ({type(error).__name__}: {told}); start one "
-            "(`ray start --head`) or leave the address out"
+            f"the Ray cluster at {address!r} could not be joined ({type(error).__name__}: {told}); look at its head"
         ) from error
     try:
         yield

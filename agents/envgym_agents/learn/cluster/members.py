@@ -1,4 +1,4 @@
-"""Actors of one kind that live, how busy each is, and the wait for one that has room.
+"""Actors of one kind that play or sample: who lives, how busy each is, and the wait for one that has room.
 
 It calls none of them. Who is found to be gone is taken out; whether somebody comes in its place is decided
 elsewhere.
@@ -7,22 +7,11 @@ elsewhere.
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from envgym.errors import WorkersLost
-from envgym_agents.learn.cluster.placement import Need, Node
+from envgym_agents.learn.cluster.begun import Member
 
-__all__ = ["Member", "Members"]
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """An actor, what it was placed as, where, and how many episodes it has now."""
-
-    need: Need
-    node: Node
-    actor: Any
-    busy: int = 0
+__all__ = ["Members"]
 
 
 @dataclass(slots=True)
@@ -50,7 +39,7 @@ class Members:
     def drop(self, member: Member, why: str) -> None:
         """One that is gone."""
         self._living.remove(member)
-        self.lost.append(f"{member.need.name} on {member.node.address}: {why}")
+        self.lost.append(f"{member.placed.name}: {why}")
         self._news.set()
 
     def awaited(self, more: int) -> None:
@@ -71,7 +60,7 @@ class Members:
         while True:
             free = [member for member in self._living if member.busy < self.each]
             if free:
-                chosen = min(free, key=lambda member: (member.busy, member.need.number))
+                chosen = min(free, key=lambda member: (member.busy, member.placed.need.number))
                 chosen.busy += 1
                 return chosen
             if not self._living and not self.coming:

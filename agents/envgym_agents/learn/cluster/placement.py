@@ -9,9 +9,9 @@ from typing import Literal
 
 from envgym_agents.learn.config_cluster import Cluster
 
-__all__ = ["SAMPLER", "WORKER", "Need", "Node", "Placed", "place", "placement_lines", "wanted"]
+__all__ = ["LEARNER", "SAMPLER", "WORKER", "Need", "Node", "Placed", "place", "placement_lines", "wanted"]
 
-WORKER, SAMPLER = "worker", "sampler"
+WORKER, SAMPLER, LEARNER = "worker", "sampler", "learner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One process that is to be placed, and what it takes. kind: `WORKER` or `SAMPLER`."""
+    """One process to be placed, and what it takes. kind: `WORKER`, `SAMPLER` or `LEARNER`. memory: bytes."""
 
     kind: str
     number: int
     cpus: float
     gpus: float = 0.0
+    memory: int = 0
 
     @property
     def name(self) -> str:
@@ -47,12 +48,20 @@ class Placed:
     need: Need
     node: Node
 
+    @property
+    def name(self) -> str:
+        """As a person reads it."""
+        return f"{self.need.name} on {self.node.address}"
+
 
 def wanted(config: Cluster) -> tuple[Need, ...]:
-    """All that a configuration places: samplers of their own first, which take most."""
-    beside = 0.0 if config.samplers else config.gpus
-    samplers = (Need(SAMPLER, number, config.sampler_cpus, config.gpus) for number in range(config.samplers))
-    return (*samplers, *(Need(WORKER, number, config.cpus, beside) for number in range(config.workers)))
+    """All that a configuration places: learners and samplers of their own first, which take most."""
+    beside, memory = 0.0 if config.samplers else config.gpus, config.learner_memory_mib * 2**20
+    return (
+        *(Need(LEARNER, n, config.learner_cpus, config.learner_gpus, memory) for n in range(config.learners)),
+        *(Need(SAMPLER, n, config.sampler_cpus, config.gpus) for n in range(config.samplers)),
+        *(Need(WORKER, n, config.cpus, beside) for n in range(config.workers)),
+    )
 
 
 def place(
@@ -77,7 +86,8 @@ def place(
         else:
             chosen = fitting[0]
         count[need.kind, chosen.id] = count.get((need.kind, chosen.id), 0) + 1
-        free[chosen.id] = replace(chosen, cpus=chosen.cpus - need.cpus, gpus=chosen.gpus - need.gpus)
+        left = (chosen.cpus - need.cpus, chosen.gpus - need.gpus, chosen.memory - need.memory)
+        free[chosen.id] = replace(chosen, cpus=left[0], gpus=left[1], memory=left[2])
         found.append(Placed(need, next(node for node in nodes if node.id == chosen.id)))
     return tuple(found)
 
@@ -86,7 +96,8 @@ _ROUNDING = 1e-6
 
 
 def _fits(need: Need, node: Node) -> bool:
-    return need.cpus <= node.cpus + _ROUNDING and need.gpus <= node.gpus + _ROUNDING
+    memory = not need.memory or need.memory <= node.memory
+    return memory and need.cpus <= node.cpus + _ROUNDING and need.gpus <= node.gpus + _ROUNDING
 
 
 def _no_room(need: Need, needs: Sequence[Need], found: Sequence[Placed], nodes: Sequence[Node]) -> str:
@@ -94,23 +105,30 @@ def _no_room(need: Need, needs: Sequence[Need], found: Sequence[Placed], nodes: 
     same = [one for one in needs if one.kind == need.kind]
     there = sum(one.need.kind == need.kind for one in found)
     takes = f"{need.cpus:g} CPU" + (f" and {need.gpus:g} GPU" if need.gpus else "")
-    free = "; ".join(f"{node.address} {node.cpus:g} CPU, {node.gpus:g} GPU" for node in nodes) or "no node"
+    takes += f" and {need.memory >> 20} MiB" if need.memory else ""
+    each = (f"{one.address} {one.cpus:g} CPU, {one.gpus:g} GPU, {one.memory >> 20} MiB" for one in nodes)
+    free = "; ".join(each) or "no node"
     return (
         f"the cluster has room for {there} of {len(same)} {need.kind}(s) of {takes} each; free are: {free}. Lower "
         f"cluster.{need.kind}s or what each takes, or add hosts"
     )
 
 
-def placement_lines(placed: Sequence[Placed], nodes: Sequence[Node], *, learners: int, where: str) -> list[str]:
-    """To be read by a person: every node, what it holds together, what stays here. where: which cluster."""
+def placement_lines(placed: Sequence[Placed], nodes: Sequence[Node], *, here: int, where: str) -> list[str]:
+    """To be read by a person: every node, what it holds together, what stays here.
+
+    here: how many processes the learner has where none of them is placed. where: which cluster.
+    """
     beside = not any(one.need.kind == SAMPLER for one in placed)
+    far, plays = (any(one.need.kind == kind for one in placed) for kind in (LEARNER, WORKER))
     found = [f"Ray cluster, {where}: {len(nodes)} node(s)"]
     for node in nodes:
         own = [one.need for one in placed if one.node.id == node.id]
         cpus, gpus = sum(need.cpus for need in own), sum(need.gpus for need in own)
         takes = f"{cpus:g} of {node.cpus:g} free CPU" + (f", {gpus:g} of {node.gpus:g} GPU" if node.gpus else "")
-        names = [need.name + (" with its sampler" if beside else "") for need in own]
+        names = [need.name + (" with its sampler" if beside and need.kind == WORKER else "") for need in own]
         found.append(f"  {node.address}: {', '.join(names) or 'nothing of this run'}; {takes}")
-    who = "the learner" if learners == 1 else f"the learner's {learners} processes (or torchrun's)"
-    found.append(f"  this host, outside Ray: {who}, the store of all episodes, critics")
+    who = "the learner" if here == 1 else f"the learner's {here} processes (or torchrun's)"
+    kept = ["a copy of the weights" if far else who, *([] if plays else ["worlds and sampler"])]
+    found.append(f"  this host, outside Ray: {', '.join(kept)}, the store of all episodes, critics")
     return found

@@ -8,8 +8,7 @@ retries nothing: that would be a second bookkeeping.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from time import perf_counter
@@ -27,9 +26,10 @@ from envgym.task import Task
 from envgym_agents.chat import LMAgents
 from envgym_agents.learn.adapters import adapted, merged_weights
 from envgym_agents.learn.cluster.actors import Request, RolloutWorker, SamplerHost, Shipped, Speaking
-from envgym_agents.learn.cluster.connect import connected, living
-from envgym_agents.learn.cluster.members import Member, Members
-from envgym_agents.learn.cluster.placement import SAMPLER, WORKER, Need, Placed, place, wanted
+from envgym_agents.learn.cluster.begun import Member, begun, ended, raised
+from envgym_agents.learn.cluster.connect import living
+from envgym_agents.learn.cluster.members import Members
+from envgym_agents.learn.cluster.placement import SAMPLER, WORKER, Need, Placed, place
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.student import Student
 
@@ -58,20 +58,20 @@ class _Model:
 
 @dataclass(slots=True)
 class Places:
-    """An async context manager of all that a configuration places (`cluster.workers` of at least 1).
+    """An async context manager of all that plays and samples (`cluster.workers` of at least 1).
 
-    Raises ValueError where the cluster cannot hold it, InfrastructureFailure where there is no cluster.
+    placed: where each is to be. Raises HostLost where one does not begin there.
     """
 
     config: TrainConfig
+    ray: Any
+    placed: Sequence[Placed]
     workers: Members = field(init=False)
     samplers: Members = field(init=False)
-    _ray: Any = field(init=False)
     _model: _Model | None = field(init=False, default=None)
     _left: int = field(init=False)
     _order: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _tasks: set[asyncio.Task[None]] = field(init=False, default_factory=set)
-    _open: ExitStack = field(init=False, default_factory=ExitStack)
 
     def __post_init__(self) -> None:
         most, cluster = self.config.concurrency, self.config.cluster
@@ -80,16 +80,8 @@ class Places:
         self._left = cluster.restarts
 
     async def __aenter__(self) -> Self:
-        cluster = self.config.cluster
-        try:
-            self._ray = self._open.enter_context(connected(cluster))
-            placed = place(wanted(cluster), living(self._ray), cluster.spread)
-            begun = await asyncio.gather(*(self._begin(one) for one in placed))
-        except BaseException:
-            self._open.close()
-            raise
-        for member in begun:
-            self._of(member.need).add(member)
+        for member in await asyncio.gather(*(self._begin(one) for one in self.placed)):
+            self._of(member.placed.need).add(member)
         return self
 
     async def __aexit__(
@@ -98,13 +90,10 @@ class Places:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        try:
-            closing = (self._answer(one.actor.close.remote(), _CLOSE_S) for one in (*self.workers, *self.samplers))
-            for failed in await asyncio.gather(*closing, return_exceptions=True):
-                if isinstance(failed, Exception):
-                    _LOG.warning("a worker or sampler did not close: %s", " ".join(str(failed).split()))
-        finally:
-            self._open.close()
+        closing = (self._answer(one.actor.close.remote(), _CLOSE_S) for one in (*self.workers, *self.samplers))
+        for failed in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(failed, Exception):
+                _LOG.warning("a worker or sampler did not close: %s", " ".join(str(failed).split()))
 
     # -- episodes ----------------------------------------------------------------------------------------------
 
@@ -152,7 +141,7 @@ class Places:
                 await self._answer(sampler.actor.ready.remote(), _CLOSE_S)
             except HostLost as error:
                 self._lose(sampler, str(error))
-            raise HostLost(f"{sampler.need.name} on {sampler.node.address} did not answer")
+            raise HostLost(f"{sampler.placed.name} did not answer")
         return episode
 
     async def _asked(self, worker: Member, asked: Request, sampler: Member | None) -> Episode:
@@ -161,9 +150,9 @@ class Places:
             episode: Episode = await self._answer(answer)
         except HostLost as error:
             self._lose(worker, str(error))
-            raise HostLost(f"{worker.need.name} on {worker.node.address} is gone: {error}") from None
+            raise HostLost(f"{worker.placed.name} is gone: {error}") from None
         except asyncio.CancelledError:
-            self._ray.cancel(answer)
+            self.ray.cancel(answer)
             raise
         return episode
 
@@ -177,7 +166,7 @@ class Places:
     async def begin(self, student: Student) -> None:
         """Every worker and sampler has this student's model; what the student trains reaches them by `update`."""
         shipped = Shipped.of(student.model, student.tokenizer, context=student.policy.max_length)
-        self._model = _Model(student, self._ray.put(shipped))
+        self._model = _Model(student, self.ray.put(shipped))
         await self._tell("load")
 
     async def update(self, weights: Mapping[str, Tensor] | None = None, *, version: int | None = None) -> int:
@@ -199,7 +188,7 @@ class Places:
             own = model.student.model
             found = merged_weights(own) if adapted(own) else own.state_dict()
             on_host = {name: weight.detach().cpu() for name, weight in found.items()}
-            model.weights = await asyncio.to_thread(self._ray.put, on_host)
+            model.weights = await asyncio.to_thread(self.ray.put, on_host)
             everybody = (*self.workers, *self.samplers)
             told = await asyncio.gather(*(self._give(one, what) for one in everybody), return_exceptions=True)
         for member, failed in zip(everybody, told, strict=True):
@@ -212,7 +201,7 @@ class Places:
         model = self._model
         if model is None:
             return
-        samples = member.need.kind == SAMPLER or not self.config.cluster.samplers
+        samples = member.placed.need.kind == SAMPLER or not self.config.cluster.samplers
         weights = model.weights if samples else None
         parts = (weights, model.version) if what == "update" else (model.shipped, weights, model.version)
         await self._answer(getattr(member.actor, what).remote(*parts), self.config.cluster.start_s)
@@ -226,32 +215,28 @@ class Places:
         """An actor on its node, ready. Raises HostLost when it is not within the time."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
-        need = placed.need
-        made: type[Any] = RolloutWorker if need.kind == WORKER else SamplerHost
-        actor = self._ray.remote(made).options(
-            num_cpus=need.cpus, num_gpus=need.gpus, max_restarts=0, max_task_retries=0, max_concurrency=10_000,
-            scheduling_strategy=On(placed.node.id, soft=False),
-        )  # fmt: skip
-        member = Member(need, placed.node, actor.remote(self.config))
+        made: type[Any] = RolloutWorker if placed.need.kind == WORKER else SamplerHost
+        on = On(placed.node.id, soft=False)
+        member = begun(self.ray, made, placed, self.config, at_once=10_000, where=on)
         try:
             await self._answer(member.actor.ready.remote(), self.config.cluster.start_s)
         except HostLost as error:
-            self._kill(member)
-            raise HostLost(f"{need.name} on {placed.node.address} did not begin: {error}") from None
+            ended(self.ray, member)
+            raise HostLost(f"{placed.name} did not begin: {error}") from None
         return member
 
     def _lose(self, member: Member, why: str) -> None:
         """Take one out, once, and begin another in its place where that may be."""
-        members = self._of(member.need)
+        members = self._of(member.placed.need)
         if member not in members:
             return
-        _LOG.warning("%s on %s is lost: %s", member.need.name, member.node.address, why)
+        _LOG.warning("%s is lost: %s", member.placed.name, why)
         members.drop(member, why)
-        self._kill(member)
+        ended(self.ray, member)
         if self._left:
             self._left -= 1
             members.awaited(+1)
-            task = asyncio.create_task(self._replace(member.need, members))
+            task = asyncio.create_task(self._replace(member.placed.need, members))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -283,25 +268,16 @@ class Places:
     def _room(self, need: Need, members: Members) -> Placed:
         taken: dict[str, int] = {}
         for member in members:
-            taken[member.node.id] = taken.get(member.node.id, 0) + 1
-        (placed,) = place([need], living(self._ray), self.config.cluster.spread, taken=taken)
+            taken[member.placed.node.id] = taken.get(member.placed.node.id, 0) + 1
+        (placed,) = place([need], living(self.ray), self.config.cluster.spread, taken=taken)
         return placed
-
-    def _kill(self, member: Member) -> None:
-        with suppress(self._ray.exceptions.RayError, ValueError):  # it is gone already
-            self._ray.kill(member.actor)
 
     async def _answer(self, reference: Any, within_s: float | None = None) -> Any:
         """What an actor returned. Raises what it raised; HostLost when it is gone or does not answer in time."""
-        errors = self._ray.exceptions
         try:
             async with asyncio.timeout(within_s):
                 return await reference
-        except errors.RayTaskError as error:
-            cause = error.cause
-            raise (cause if isinstance(cause, Exception) else InfrastructureFailure(str(error))) from error
-        except errors.RayError as error:
-            told = " ".join(str(error).split())
-            raise HostLost(f"{type(error).__name__}: {told[:300]}") from error
+        except self.ray.exceptions.RayError as error:
+            raise raised(self.ray, error) from error
         except TimeoutError as error:
             raise HostLost(f"no answer within {within_s:g} s") from error

@@ -19,4 +19,4 @@ def placement_of(config: TrainConfig) -> tuple[tuple[Placed, ...], list[str]]:
     else:
         nodes, where = here(cluster), "started on this host for the run"
     placed = place(wanted(cluster), nodes, cluster.spread)
-    return placed, placement_lines(placed, nodes, learners=config.learner.processes, where=where)
+    return placed, placement_lines(placed, nodes, here=config.learner.processes, where=where)
