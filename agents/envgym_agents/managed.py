@@ -133,7 +133,8 @@ def _manager(
         )
     if isinstance(manager, str):
         raise ValueError(
-            f"manager is {manager!r}; {hint(manager, ['vote', 'learned'])}, or an agent with its options"
+            f"manager is {manager!r}: neither 'vote' nor 'learned'; an agent that chooses is "
+            '{"agent": NAME}, with its options'
         )
     return Asked(_made(task, manager, (), seed=turn_seed(seed, 0x44))[1])
 
