@@ -45,6 +45,7 @@ def imagine_command(  # noqa: PLR0913  # one parameter per option
     factory = find("agents", agent)
     if wrong := wrong_option(f"options of agent {agent!r}", options, factory, given={"seed", "tools"}, skip=1):
         raise ValueError(wrong)
+
     def make(task: Task, *, seed: int) -> Agent:
         given = {"tools": ()} if "tools" in inspect.signature(factory).parameters else {}
         made: Agent = factory(task, seed=seed, **given, **options)

@@ -27,7 +27,9 @@ def pixels(image: bytes, *, size: tuple[int, int] | None = None) -> Pixels:
         with Image.open(io.BytesIO(image)) as opened:
             plain = opened.convert("RGB")
     except UnidentifiedImageError as error:
-        raise ValueError(f"{len(image)} bytes that are no image of a known format") from error  # theirs names an address
+        raise ValueError(
+            f"{len(image)} bytes that are no image of a known format"
+        ) from error  # theirs names an address
     except (OSError, Image.DecompressionBombError) as error:
         raise ValueError(f"no image can be read: {error}") from error
     if size is not None and plain.size != size:

@@ -17,7 +17,9 @@ __all__ = ["EXPRESSIONS", "LITERALS", "judged", "refused"]
 LITERALS = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
 """Generators whose scorers evaluate the answer as Python."""
 
-_FUNCTIONS = "sqrt exp log ln sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh Abs Integral pi E"
+_FUNCTIONS = (
+    "sqrt exp log ln sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh Abs Integral pi E"
+)
 EXPRESSIONS = {
     "countdown": frozenset[str](),
     "puzzle24": frozenset[str](),
@@ -59,7 +61,9 @@ def judged(score: Callable[[str], float], answer: str, own: str) -> tuple[float,
         try:
             score(own)
         except Exception as broken:
-            raise GraderFailure(f"the scorer raised {broken!r} on the library's own answer {own!r:.200}") from broken
+            raise GraderFailure(
+                f"the scorer raised {broken!r} on the library's own answer {own!r:.200}"
+            ) from broken
         return 0.0, f"{type(error).__name__}: {error}"
     if not 0.0 <= value <= 1.0 or math.isnan(value):
         raise GraderFailure(f"the scorer gave {value!r} for {answer!r:.200}; a score is a number from 0 to 1")

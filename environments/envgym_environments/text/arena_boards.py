@@ -4,7 +4,7 @@ Each is exact: breadth-first where the way must be short, depth-first where any 
 """
 
 from collections import deque
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import combinations
 
 __all__ = ["car_move", "hanoi_move", "lake_move", "lights_move", "peg_move", "sudoku_filled"]
@@ -86,7 +86,7 @@ def peg_move(pegs: frozenset[int]) -> tuple[int, int] | None:
     return solved[0] if solved else (possible[0] if possible else None)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _pegs(pegs: frozenset[int]) -> tuple[tuple[int, int], ...] | None:
     if len(pegs) == 1:
         return ()
@@ -142,7 +142,9 @@ def car_move(rows: list[str]) -> str | None:
                 ahead = (row, column + edge) if lies else (row + edge, column)
                 if ahead in taken or not all(0 <= value < size for value in ahead):
                     continue
-                moved = (name, lies, row, column + step, length) if lies else (name, lies, row + step, column, length)
+                moved = (
+                    (name, lies, row, column + step, length) if lies else (name, lies, row + step, column, length)
+                )
                 after = (*cars[:at], moved, *cars[at + 1 :])
                 if after not in seen:
                     seen.add(after)

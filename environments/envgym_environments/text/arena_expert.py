@@ -65,7 +65,9 @@ def _codes(
 
 def _hanoi(shown: Texts) -> str | None:
     found = re.findall(r"^([ABC]): \[([\d, ]*)\]", shown[-1], re.M)
-    move = hanoi_move({name: [int(disk) for disk in disks.split(",") if disk.strip()] for name, disks in found}, "C")
+    move = hanoi_move(
+        {name: [int(disk) for disk in disks.split(",") if disk.strip()] for name, disks in found}, "C"
+    )
     return f"[{move[0]} {move[1]}]" if move else None
 
 
@@ -79,7 +81,9 @@ def _lights(shown: Texts) -> str | None:
 def _sudoku(shown: Texts) -> str | None:
     """The first empty cell of the filled grid that the game began with."""
     begun, now = (re.findall(r"^R\d (.+)$", text, re.M)[-9:] for text in (shown[0], shown[-1]))
-    filled = sudoku_filled(tuple(tuple(int(c.replace(".", "0")) for c in re.findall(r"[\d.]", row)) for row in begun))
+    filled = sudoku_filled(
+        tuple(tuple(int(c.replace(".", "0")) for c in re.findall(r"[\d.]", row)) for row in begun)
+    )
     empty = [(r, c) for r, row in enumerate(now) for c, cell in enumerate(re.findall(r"[\d.]", row)) if cell == "."]
     return f"[{empty[0][0] + 1} {empty[0][1] + 1} {filled[empty[0][0]][empty[0][1]]}]" if filled and empty else None
 
@@ -127,7 +131,7 @@ def _results(a: int, b: int) -> Iterator[tuple[str, int]]:
     """What two numbers give, as far as it is of use: no signs, no fractions, each pair one way round."""
     if a >= b:
         yield "+", a + b
-        if 1 < b and a * b <= 100_000:
+        if b > 1 and a * b <= 100_000:
             yield "*", a * b
         if a > b:
             yield "-", a - b

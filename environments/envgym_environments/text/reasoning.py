@@ -63,7 +63,9 @@ class Reasoning(Rules[dict[str, int]]):
         answer = str(said)
         score, unread = 0.0, refused(str(self.task.metadata["generator"]), answer)
         if unread is None:
-            score, unread = judged(lambda text: dataset.score_answer(text, entry), answer, str(entry["answer"] or ""))
+            score, unread = judged(
+                lambda text: dataset.score_answer(text, entry), answer, str(entry["answer"] or "")
+            )
         stop = StopReason.GOAL if score >= 1.0 else StopReason.SUBMITTED
         told = f"score {score:g}" + (f"; the answer was not read: {unread}" if unread else "")
         channels = {"reward": score, "unread": float(bool(unread))}

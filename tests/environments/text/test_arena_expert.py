@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 from envgym_environments.experts import expert_of
 from envgym_environments.text import arena
-from envgym_environments.text.arena_boards import car_move, hanoi_move, lake_move, lights_move, peg_move, sudoku_filled
+from envgym_environments.text.arena_boards import (
+    car_move,
+    hanoi_move,
+    lake_move,
+    lights_move,
+    peg_move,
+    sudoku_filled,
+)
 from envgym_environments.text.arena_expert import KNOWN, expert
 
 from envgym.env import Step
@@ -16,7 +23,13 @@ from envgym.registry import make, spec
 from envgym.task import Task
 from envgym.testing.fakes import ScriptedAgent
 
-QUICK = ("GuessTheNumber-v0-hardcore", "Mastermind-v0", "FrozenLake-v0-hardcore", "TowerOfHanoi-v0", "ThreeCardMonte-v0")
+QUICK = (
+    "GuessTheNumber-v0-hardcore",
+    "Mastermind-v0",
+    "FrozenLake-v0-hardcore",
+    "TowerOfHanoi-v0",
+    "ThreeCardMonte-v0",
+)
 PLAYED = [game for game in arena.GAMES if game.partition("-v0")[0] in KNOWN]
 
 
