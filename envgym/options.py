@@ -34,6 +34,9 @@ def wrong_option(
         return None
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in given]
     known = [p.name for p in named]
+    for name in options:
+        if name in given:
+            return f"{where}.{name}: it is no option here, it is set by who calls; {hint(name, known)}"
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         for name, value in options.items():
             if name not in known:

@@ -15,7 +15,7 @@ import numpy as np
 from envgym.cast import Stage, Voice
 from envgym.env import Step
 from envgym.messages import Action, Message, ToolSpec
-from envgym.options import hint, wrong_option
+from envgym.options import wrong_option
 from envgym.policy import Agent, Reply
 from envgym.registry import find
 from envgym.task import Task
@@ -133,14 +133,14 @@ def _manager(
         )
     if isinstance(manager, str):
         raise ValueError(
-            f"manager is {manager!r}; {hint(manager, ['vote', 'learned'])}, or an agent with its options"
+            f'manager is {manager!r}; it must be "vote", "learned", or {{"agent": NAME}} with that agent\'s options'
         )
     return Asked(_made(task, manager, (), seed=turn_seed(seed, 0x44))[1])
 
 
 def _made(task: Task, one: Mapping[str, Any] | str, tools: tuple[ToolSpec, ...], *, seed: int) -> tuple[str, Agent]:
     """An agent and its name among the experts."""
-    options = {"agent": one} if isinstance(one, str) else dict(one)
+    options = {"agent": one} if isinstance(one, str) else dict(one) if isinstance(one, Mapping) else {}
     if not isinstance(agent := options.pop("agent", None), str):
         raise ValueError(f'{one!r} names no agent: it must be a name, or {{"agent": NAME, ...}}')
     name = str(options.pop("as", agent))

@@ -149,7 +149,8 @@ class LearnedValue:
             if weights.ndim != 2 or len(weights) != len(names) or not np.isfinite(weights).all():
                 raise ValueError(f"weights of shape {weights.shape} for {len(names)} experts")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is no learned manager: {error}") from error
+            said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"{path} is no learned manager: {said}; `fit_manager` makes one") from error
         return cls(names, weights, explore)
 
 

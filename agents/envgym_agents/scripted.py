@@ -42,7 +42,10 @@ class RandomAgent:
         if step.legal:
             return _reply(step.legal[int(self._rng.integers(len(step.legal)))])
         if not self._tools:
-            raise ValueError("the step lists no legal calls, and this agent was given no tools to draw a call of")
+            raise ValueError(
+                "the step lists no legal calls, and this agent was given no tools to draw a call of: where answers "
+                "are free words, choose another agent (an expert, lm, chat)"
+            )
         return Reply(action=sample_action(step, self._tools, self._rng))
 
     def fork(self, *, seed: int) -> Self:

@@ -2,9 +2,9 @@
 
 import asyncio
 import inspect
+import re
 import tomllib
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +12,14 @@ import typer
 from pydantic import ValidationError
 
 from envgym.cli.options import key_values
+from envgym.episode import Episode
 from envgym.options import wrong_option
 from envgym.plain_text import visible
 from envgym.policy import Agent
 from envgym.provenance import told_by
 from envgym.registry import find
 from envgym.store import StoreReader, StoreWriter, is_store
-from envgym.synthesis.imagine import AgentAsker, Amounts, Goal, imagine
+from envgym.synthesis.imagine import GOAL, IMAGINED, AgentAsker, Amounts, Goal, imagine
 from envgym.task import Task
 
 __all__ = ["imagine_command"]
@@ -44,12 +45,6 @@ def imagine_command(  # noqa: PLR0913  # one parameter per option
     factory = find("agents", agent)
     if wrong := wrong_option(f"options of agent {agent!r}", options, factory, given={"seed", "tools"}, skip=1):
         raise ValueError(wrong)
-    begun = f"{wanted.name}-{seed}-"
-    with StoreReader(out) if is_store(out) else nullcontext() as reader:
-        if reader is not None and any(one.startswith(begun) for one in reader.ids):
-            raise ValueError(
-                f"--out {out} holds conversations of {wanted.name!r} of seed {seed}: take another --seed"
-            )
 
     def make(task: Task, *, seed: int) -> Agent:
         given = {"tools": ()} if "tools" in inspect.signature(factory).parameters else {}
@@ -57,12 +52,14 @@ def imagine_command(  # noqa: PLR0913  # one parameter per option
         return made
 
     who = ", ".join([agent, *(f"{name} {value}" for name, value in told_by(factory, options))])
+    kept = _kept(out, wanted, who, seed)
     amounts = Amounts(people, each, times, concurrency)
-    counts, refused, failures = Counter[str](), Counter[str](), list[str]()
+    reached = sum((one.reward or 0.0) >= 0.5 for one in kept)
+    counts, refused, failures = Counter({"kept": len(kept), "reached": reached}), Counter[str](), list[str]()
 
     async def work() -> None:
         with StoreWriter(out) as store:
-            async for one in imagine(wanted, AgentAsker(make), amounts, who=who, seed=seed):
+            async for one in imagine(wanted, AgentAsker(make), amounts, who=who, seed=seed, kept=kept):
                 if one.episode is not None:
                     store.append(one.episode)
                     counts["kept"] += 1
@@ -74,11 +71,29 @@ def imagine_command(  # noqa: PLR0913  # one parameter per option
 
     asyncio.run(work())
     told = ", ".join(f"{number} {why}" for why, number in sorted(refused.items())) or "none"
-    print(f"{counts['kept']} conversations in {out}, {counts['reached']} reached the goal; refused: {told}")
+    before = f" ({len(kept)} of them before)" if kept else ""
+    print(f"{counts['kept']} conversations{before} in {out}, {counts['reached']} reached the goal; refused: {told}")
     for line in failures[:10]:
         typer.echo(f"envgym: {visible(line)}", err=True)
     if failures or not counts["kept"]:
         raise typer.Exit(1)
+
+
+def _kept(out: Path, goal: Goal, who: str, seed: int) -> list[Episode]:
+    """What an earlier call, killed or not, left of these very conversations; ValueError where they are others'."""
+    if not is_store(out):
+        return []
+    begun = f"{goal.name}-{seed}-"
+    with StoreReader(out) as reader:
+        kept = [reader[name] for name in reader.ids if re.fullmatch(re.escape(begun) + r"\d{5,}-\d+", name)]
+    for one in kept:
+        told = dict(one.provenance)
+        if (told.get(GOAL), told.get(IMAGINED)) != (goal.digest, who):
+            other = "goal" if told.get(GOAL) != goal.digest else f"imaginer ({told.get(IMAGINED)})"
+            raise ValueError(
+                f"--out {out} holds conversations named {begun}... of another {other}: take another --seed, name or store"
+            )
+    return kept
 
 
 def _goal(path: Path) -> Goal:

@@ -60,6 +60,6 @@ def _row(group: Group, name: str) -> dict[str, Any]:
             return row | {"missing": f"broken: its entry point names a {type(thing).__name__}, not a SchemeSpec"}
         needs = f" (needs {', '.join(thing.needs)})" if thing.needs else ""
         row |= {"description": thing.summary + needs, "source": thing.source, "claims": thing.claims}
-    elif not row["description"]:
+    elif group == "wrappers" or not row["description"]:  # all are named in one module, whose summary is of them all
         row["description"] = (thing.__doc__ or "").partition("\n")[0]
     return row

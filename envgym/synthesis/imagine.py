@@ -27,10 +27,13 @@ from envgym.policy import AgentFactory
 from envgym.rewards.judge import Asker, Criterion, Judgement, judge_rubric
 from envgym.task import Task
 
-__all__ = ["IMAGINED", "AgentAsker", "Amounts", "Goal", "Imagined", "imagine"]
+__all__ = ["GOAL", "IMAGINED", "AgentAsker", "Amounts", "Goal", "Imagined", "imagine"]
 
 IMAGINED = "imagined by"
 """The name of the imaginer in the provenance of episodes."""
+
+GOAL = "imagined goal"
+"""The name of the goal's digest there."""
 
 Manner = Literal["well", "poorly"]
 _MOST_SAID = 2000
@@ -56,6 +59,11 @@ class Goal(BaseModel):
     reached: str = "The agent reached its goal."
     criteria: tuple[str, ...] = ("What the person says fits who they are, from the first word to the last.",)
     turns: int = Field(default=8, ge=1, le=100)
+
+    @property
+    def digest(self) -> str:
+        """BLAKE2b of all that it says, 16 hex digits."""
+        return hashlib.blake2b(self.model_dump_json().encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +117,22 @@ class _Asked:
 
 
 async def imagine(
-    goal: Goal, asker: Asker, amounts: Amounts, *, who: str, seed: int = 0
+    goal: Goal, asker: Asker, amounts: Amounts, *, who: str, seed: int = 0, kept: Sequence[Episode] = ()
 ) -> AsyncIterator[Imagined]:
     """Imagine conversations with different persons, every second one of each a poor one; in order of asking.
 
     who: the imaginer's name, for the provenance. Those with one person share task and group, so that relative
-    credit and preferences compare them. An answer that cannot be read is told as refused, one that nobody gave as
-    failed.
+    credit and preferences compare them. kept: what an earlier call with the same goal and seed gave: it is not
+    imagined again, its persons stay who they are, and what resembles it is refused. An answer that cannot be read
+    is told as refused, one that nobody gave as failed.
     """
     try:
-        persons = _persons(await asker.ask(_people_question(goal, amounts.people), seed=seed), amounts.people)
+        persons = await _met(goal, asker, amounts.people, seed, kept)
     except EnvgymError as error:
         yield Imagined(f"{goal.name}-{seed}", failed=f"{type(error).__name__}: {error}")
         return
-    room, kept = asyncio.Semaphore(amounts.concurrency), list[frozenset[str]]()
+    room, spoken = asyncio.Semaphore(amounts.concurrency), [_words(episode) for episode in kept]
+    there = {episode.id for episode in kept}
 
     async def one(asked: _Asked) -> Imagined:
         async with room:
@@ -132,24 +142,33 @@ async def imagine(
                 return Imagined(asked.name, failed=f"{type(error).__name__}: {error}")
 
     numbers = range(amounts.each)
-    wanted = [_asked(goal, person, at, nth, seed) for at, person in enumerate(persons) for nth in numbers]
-    running = [asyncio.create_task(one(asked)) for asked in wanted]
+    wanted = [_asked(goal, person, at, nth, seed) for at, person in persons.items() for nth in numbers]
+    running = [asyncio.create_task(one(asked)) for asked in wanted if asked.name not in there]
     try:
         for task in running:  # in this order, so that what is alike is refused the same whoever answers first
             found = await task
             if found.episode is not None:
                 words = _words(found.episode)
-                if any(_alike(words, other) >= _ALIKE for other in kept):
+                if any(_alike(words, other) >= _ALIKE for other in spoken):
                     found = Imagined(found.name, refused="repeats another")
                 else:
-                    kept.append(words)
+                    spoken.append(words)
             yield found
-        for at in range(len(persons), amounts.people):
+        for at in sorted({*range(amounts.people)} - {*persons}):
             yield Imagined(f"{goal.name}-{seed}-{at:05d}", refused="no such person was imagined")
     finally:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _met(goal: Goal, asker: Asker, people: int, seed: int, kept: Sequence[Episode]) -> dict[int, str]:
+    """Who is talked with, by number: those whom kept conversations were with, and others where some are lacking."""
+    known = {int(one.id.rsplit("-", 2)[1]): str(one.root.info["imagined"]["person"]) for one in kept}
+    if {*range(people)} <= {*known}:
+        return {at: known[at] for at in range(people)}
+    new = _persons(await asker.ask(_people_question(goal, people), seed=seed), people)
+    return {at: known.get(at) or new[at] for at in range(people) if at in known or at < len(new)}
 
 
 def _asked(goal: Goal, person: str, at: int, nth: int, seed: int) -> _Asked:
@@ -198,10 +217,12 @@ async def _one(goal: Goal, asker: Asker, asked: _Asked, who: str, times: int) ->
         return Imagined(asked.name, refused="the judge does not say the same twice")
     if any(score < 0.5 for name, score in judged.scores.items() if name != "reached" and score is not None):
         return Imagined(asked.name, refused="a criterion does not hold")
-    return Imagined(asked.name, _episode(asked, said, judged, who))
+    return Imagined(asked.name, _episode(asked, said, judged, ((IMAGINED, who), (GOAL, goal.digest))))
 
 
-def _episode(asked: _Asked, said: Sequence[tuple[str, str]], judged: Judgement, who: str) -> Episode:
+def _episode(
+    asked: _Asked, said: Sequence[tuple[str, str]], judged: Judgement, origin: tuple[tuple[str, str], ...]
+) -> Episode:
     """The conversation as a path: the agent's words are turns, the person's are what they answer."""
     reached = judged.scores["reached"]
     assert reached is not None
@@ -223,7 +244,7 @@ def _episode(asked: _Asked, said: Sequence[tuple[str, str]], judged: Judgement, 
         stop=turns[-1].step.stop,
         grades=(Grade(grader=_GRADER, version="1", channels=channels),),
         group=asked.task,
-        provenance=((IMAGINED, who), ("agent", "imagined"), ("environment", "imagined")),
+        provenance=(*origin, ("agent", "imagined"), ("environment", "imagined")),
     )
 
 

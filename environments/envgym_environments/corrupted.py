@@ -94,7 +94,9 @@ def _changed(way: tuple[Action, ...], mistake: Mistake, at: int) -> tuple[tuple[
 def corrupted(
     task: Task, *, seed: int = 0, mistake: Mistake | None = None, hard: bool = False, tools: Sequence[Any] = ()
 ) -> Corrupted:
-    """mistake: None draws one, "none" among them. hard: at the end of the way.
+    """Plays a synthesized task's own way with one mistake in it.
+
+    mistake: None draws one, "none" among them. hard: at the end of the way.
 
     Raises ValueError for a task that has no way of its own: `envgym synthesize` makes such, for `synthesized`.
     """

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from envgym.env import Step
+from envgym.errors import AgentFailure
 from envgym.messages import Action
 from envgym.policy import Reply
 from envgym.task import Task
@@ -26,9 +27,15 @@ class Expert:
         self._task, self._decide, self._seen = task, decide, list(seen)
 
     async def act(self, step: Step) -> Reply:
-        """The decision on everything seen."""
+        """The decision on everything seen. Raises AgentFailure where the steps are not of its own environment."""
         self._seen.append(step)
-        said = self._decide(self._task, self._seen)
+        try:
+            said = self._decide(self._task, self._seen)
+        except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+            raise AgentFailure(
+                f"this scripted expert cannot play task {self._task.id!r} ({type(error).__name__}: {error}); an expert "
+                "plays the environment that it is named after"
+            ) from error
         return Reply(said if isinstance(said, Action) else Action.say(said))
 
     def fork(self, *, seed: int) -> "Expert":

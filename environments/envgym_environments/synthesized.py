@@ -1,7 +1,6 @@
 """Plays the tasks that `envgym synthesize` made: the environment they were found in, with their goal as its end."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from envgym.registry import EnvSpec, make
 from envgym.synthesis.explore import state_of
 from envgym.task import Task, TaskSet
 from envgym.wrappers import Seen, Wrapped
+from envgym_environments.lines import read_lines
 
 __all__ = ["SPEC", "Goal", "make_synthesized", "synthesized_tasks"]
 
@@ -54,8 +54,7 @@ def synthesized_tasks(path: str, *, count: int | None = None, seed: int = 0) -> 
 
     count: so many are drawn, each as often as its score says; None: each once, in the order of the file.
     """
-    lines = [line for line in Path(path).read_text().splitlines() if line.strip()]
-    tasks = [Task.model_validate_json(line) for line in lines]
+    tasks = read_lines(path, Task.model_validate_json, what="task as JSON")
     if count is None:
         return TaskSet(tasks)
     if count < 1 or not tasks:

@@ -107,6 +107,13 @@ class DesktopPlay:
             raise ValueError(f"see is {see!r}; it must be 'tree', 'image' or 'both'")
         if warm < 0:
             raise ValueError(f"warm is {warm}; it must be 0 or more displays")
+        if watch:
+            try:
+                Path(watch).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ValueError(
+                    f"watch is {watch!r}; it must be a folder, or one that can be made: {error}"
+                ) from error
         self.task = task
         self.images: dict[str, bytes] = {}
         self._backend, self._see, self._size = backend, see, (width, height)
@@ -256,7 +263,6 @@ async def _shown(display: Display, folder: Path) -> AsyncIterator[None]:
 
 @contextmanager
 def _told(folder: Path, name: str, settings: str) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(f"TigerVNC Configuration file Version 1.0\n\n{settings}")
     try:

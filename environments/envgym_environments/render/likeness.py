@@ -26,7 +26,11 @@ def pixels(image: bytes, *, size: tuple[int, int] | None = None) -> Pixels:
     try:
         with Image.open(io.BytesIO(image)) as opened:
             plain = opened.convert("RGB")
-    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+    except UnidentifiedImageError as error:
+        raise ValueError(
+            f"{len(image)} bytes that are no image of a known format"
+        ) from error  # theirs names an address
+    except (OSError, Image.DecompressionBombError) as error:
         raise ValueError(f"no image can be read: {error}") from error
     if size is not None and plain.size != size:
         plain = plain.resize(size)

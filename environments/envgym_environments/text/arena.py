@@ -17,6 +17,7 @@ import numpy as np
 import textarena
 
 from envgym.env import Step, StopReason
+from envgym.errors import EnvironmentFailure
 from envgym.messages import Action, Message, ToolSpec
 from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
@@ -84,9 +85,11 @@ class Arena:
             if not over:
                 return Step((Message(role="user", content=self._seen()),))
             rewards, info = self._game.close()
-        # Countdown of 0.7.4 gives the reason of an invalid move in the reward's place: a loss like any other
-        earned = (rewards or {}).get(0, 0.0)
-        reward = float(earned) if isinstance(earned, (int, float)) else 0.0
+        if not rewards or 0 not in rewards:
+            raise EnvironmentFailure(f"{self.task.metadata['game']} is over and says no reward: {rewards!r}")
+        # Countdown and Cryptarithm of 0.7.4 give an invalid move's reason and reward in each other's place
+        earned = rewards[0]
+        reward = 0.0 if isinstance(earned, str) else float(earned)
         text = earned if isinstance(earned, str) else (info or {}).get(0, {}).get("reason") or "The game is over."
         stop = StopReason.GOAL if reward >= 1.0 else StopReason.LOST
         return Step((Message(role="user", content=bounded(str(text))),), reward, {"reward": reward}, stop)

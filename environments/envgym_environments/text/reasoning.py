@@ -18,8 +18,9 @@ from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
 from envgym_environments.experts import expert_of
 from envgym_environments.played import Answer, Rules, lazy_tasks, played
+from envgym_environments.text.answers import judged, refused
 
-__all__ = ["GENERATORS", "SPEC", "Reasoning", "expert", "reasoning_tasks"]
+__all__ = ["GENERATORS", "SPEC", "Reasoning", "expert", "found", "reasoning_tasks"]
 
 GENERATORS: tuple[str, ...] = tuple(sorted(name for name in DATASETS if name != "composite"))
 
@@ -37,7 +38,8 @@ def _entry(generator: str, seed: int, place: int) -> dict[str, Any]:
     return dict(_dataset(generator, seed)[place])
 
 
-def _found(task: Task) -> tuple[Any, dict[str, Any]]:
+def found(task: Task) -> tuple[Any, dict[str, Any]]:
+    """A task's data set and its entry there, with the library's own answer."""
     data = task.metadata
     generator, seed, place = str(data["generator"]), int(str(data["seed"])), int(str(data["place"]))
     return _dataset(generator, seed), _entry(generator, seed, place)
@@ -56,14 +58,18 @@ class Reasoning(Rules[dict[str, int]]):
         return {}, self.task.prompt
 
     def move(self, state: dict[str, int], said: ToolCall | str) -> Answer:
-        """Score the answer; one that the scorer breaks on is worth nothing."""
-        dataset, entry = _found(self.task)
-        try:
-            score = float(dataset.score_answer(str(said), entry))
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, SyntaxError, RecursionError):
-            score = 0.0
+        """Score the answer. One that cannot be read is worth nothing and told; a broken scorer is a GraderFailure."""
+        dataset, entry = found(self.task)
+        answer = str(said)
+        score, unread = 0.0, refused(str(self.task.metadata["generator"]), answer)
+        if unread is None:
+            score, unread = judged(
+                lambda text: dataset.score_answer(text, entry), answer, str(entry["answer"] or "")
+            )
         stop = StopReason.GOAL if score >= 1.0 else StopReason.SUBMITTED
-        return Answer(f"score {score:g}", score, stop, {"reward": score}, submission=str(said))
+        told = f"score {score:g}" + (f"; the answer was not read: {unread}" if unread else "")
+        channels = {"reward": score, "unread": float(bool(unread))}
+        return Answer(told, score, stop, channels, submission=answer)
 
     def key(self, state: dict[str, int]) -> str:
         """There is one state."""
@@ -102,7 +108,7 @@ def reasoning_tasks(
 
 def _decide(task: Task, seen: Sequence[Step]) -> Action:
     """The library's own answer; a generator without one gets an empty text."""
-    return Action.say(str(_found(task)[1]["answer"] or ""))
+    return Action.say(str(found(task)[1]["answer"] or ""))
 
 
 expert = expert_of(_decide)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from envgym.env import Env, Playable
@@ -15,6 +14,7 @@ from envgym.messages import ToolSpec
 from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
 from envgym.toolbox import Tool, ToolLimits
+from envgym_environments.lines import read_lines
 from envgym_environments.tool.env import Making, ToolPlay, exact_env
 from envgym_environments.tool.office import Office, office_task
 
@@ -44,8 +44,7 @@ def tool_tasks(count: int = 100, *, things: int = 4, path: str = "") -> TaskSet:
         if not 1 <= things <= 10:
             raise ValueError(f"things is {things}; it must be from 1 to 10")
         return TaskSet.lazy(lambda index: office_task(index, things=things), length=count)
-    lines = [line for line in Path(path).read_text().splitlines() if line.strip()]
-    return TaskSet([Task.model_validate_json(line) for line in lines])
+    return TaskSet(read_lines(path, Task.model_validate_json, what="task as JSON"))
 
 
 def make_tool_env(

@@ -22,6 +22,7 @@ from envgym.task import Task, TaskSet
 from envgym.tools import tool_spec
 from envgym_environments import words
 from envgym_environments.experts import expert_of
+from envgym_environments.lines import read_lines
 from envgym_environments.played import Answer, Rules, draws, lazy_tasks, played
 from envgym_environments.words import pick, some
 
@@ -118,8 +119,11 @@ class Search(Rules[SearchState]):
 
 @lru_cache(maxsize=4)
 def _stored(path: str) -> Corpus:
-    lines = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
-    return Corpus([(str(line["title"]), str(line["text"])) for line in lines])
+    def read(line: str) -> tuple[str, str]:
+        raw = json.loads(line)
+        return str(raw["title"]), str(raw["text"])
+
+    return Corpus(read_lines(path, read, what="document with title and text as JSON"))
 
 
 @lru_cache(maxsize=16)
@@ -199,17 +203,22 @@ def search_tasks(
     if (corpus is None) != (questions is None):
         raise ValueError(f"corpus is {corpus!r} and questions {questions!r}; name both files, or none")
     if corpus is not None and questions is not None:
-        lines = Path(questions).read_text(encoding="utf-8").splitlines()
-        return TaskSet([_own(index, json.loads(line), corpus) for index, line in enumerate(lines) if line.strip()])
+        asked = read_lines(questions, _question, what="question with answer as JSON")
+        return TaskSet([_own(index, one, corpus) for index, one in enumerate(asked)])
     if hops is not None and not 1 <= hops <= 3:
         raise ValueError(f"hops is {hops}; it must be 1 to 3, or None for all in turn")
     return lazy_tasks(lambda index, split: _task(index, split, hops, seed), count)
 
 
-def _own(index: int, line: dict[str, Any], corpus: str) -> Task:
-    data: dict[str, JsonValue] = {"corpus": str(Path(corpus).absolute()), "answer": str(line["answer"])}
-    split = str(line.get("split", "heldout"))
-    return Task(id=f"search/own/{index}", prompt=str(line["question"]), split=split, seed=index, metadata=data)
+def _question(line: str) -> tuple[str, str, str]:
+    raw = json.loads(line)
+    return str(raw["question"]), str(raw["answer"]), str(raw.get("split", "heldout"))
+
+
+def _own(index: int, asked: tuple[str, str, str], corpus: str) -> Task:
+    question, answer, split = asked
+    data: dict[str, JsonValue] = {"corpus": str(Path(corpus).absolute()), "answer": answer}
+    return Task(id=f"search/own/{index}", prompt=question, split=split, seed=index, metadata=data)
 
 
 def _task(index: int, split: str, hops: int | None, seed: int) -> Task:

@@ -44,6 +44,31 @@ def imagined(asker, goal=GOAL, **more):
     return asyncio.run(run())
 
 
+def test_what_is_kept_is_not_imagined_again_and_its_persons_stay():
+    first = imagined(Asker([TALK, "unreadable"]))
+    kept = [one.episode for one in first if one.episode is not None]
+    assert [one.id for one in kept] == ["seller-0-00000-0"]
+    asker = Asker([OTHER, TALK], persons=("C", "B", "D"))
+
+    async def go_on():
+        found = imagine(GOAL, asker, Amounts(3, 1, concurrency=1), who="a test", kept=kept)
+        return [one async for one in found]
+
+    found = asyncio.run(go_on())
+    assert [(one.name, one.refused) for one in found] == [
+        ("seller-0-00001-0", ""),
+        ("seller-0-00002-0", "repeats another"),
+    ]
+    assert found[0].episode.root.info["imagined"]["person"] == "B"
+    assert not [one for one in asker.asked if '"C"' in one], "who was met before is met again, not somebody else"
+    whole = Asker([])
+
+    async def finished():
+        return [one async for one in imagine(GOAL, whole, Amounts(1, 1), who="a test", kept=kept)]
+
+    assert (asyncio.run(finished()), whole.asked) == ([], [])
+
+
 TALK = [
     ("person", "Hello, I want a lamp."),
     ("agent", "Which color?"),

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from envgym.episode import Episode
 from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
+from envgym_environments.lines import read_lines
 from envgym_environments.played import draws, lazy_tasks
 from envgym_environments.tool.propose_solve.env import PROPOSER, ProposeSolve
 from envgym_environments.tool.propose_solve.library import KINDS, LIBRARY, Triple
@@ -56,8 +57,7 @@ def propose_solve_tasks(
 def _known(path: str | None) -> list[dict[str, Any]]:
     if path is None:
         return [{"program": one.program, "inputs": list(one.inputs)} for one in LIBRARY]
-    lines = [line for line in Path(path).read_text().splitlines() if line.strip()]
-    found = [Triple.model_validate_json(line) for line in lines]
+    found = read_lines(path, Triple.model_validate_json, what="triple as JSON")
     if not found:
         raise ValueError(f"{path} holds no triples; write some with write_triples, or leave path out")
     return [{"program": one.program, "inputs": list(one.inputs)} for one in found]
