@@ -74,7 +74,7 @@ def run(side, plan, *, staleness=1):
 
 
 def compared(plan, rounds):
-    """Median seconds of a step, of TRL, of ours overlapped and of ours in turns; the same of processor time; facts."""
+    """Median seconds of a step, of TRL, of ours overlapped and in turns; the same of processor time; and facts."""
     found = {"peer": [], "ours": [], "turns": []}
     for _ in range(rounds):
         for name, side, staleness in (("peer", "peer", 0), ("ours", "ours", 1), ("turns", "ours", 0)):
