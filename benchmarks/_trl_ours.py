@@ -116,11 +116,12 @@ async def trained(plan: Plan, staleness: int, folder: Path) -> dict[str, object]
     own = deepcopy(model) if staleness else model
     optimizer = adamw(own, lr=1e-4, weight_decay=0.0)
     learner = Learner(Scorer(own), optimizer, max_tokens=1 << 15, tokenizer=tokenizer)
-    times, facts, failed, trouble = [], {}, 0, Trouble(plan.fault)
+    times, worked, facts, failed, trouble = [], [], {}, 0, Trouble(plan.fault)
 
     async def on_step(progress, found, values):
         nonlocal failed
         times.append(time.perf_counter())
+        worked.append(time.process_time())
         episodes = [one for group in found.groups for one in group if one.failure is None]
         failed += sum(one.failure is not None for one in found.episodes)
         if episodes:
@@ -132,9 +133,9 @@ async def trained(plan: Plan, staleness: int, folder: Path) -> dict[str, object]
         made = looped(plan, staleness, folder, learner, policy, on_step)
         with made.parts.arena.memory, world(plan, system_text(tokenizer), trouble):
             await made.run()
-    steps_s = [after - before for before, after in pairwise(times)]
+    steps_s, work_s = ([after - before for before, after in pairwise(one)] for one in (times, worked))
     facts |= {"failed episodes": failed, "went wrong": trouble.asked >= Trouble.AT}
-    return {"steps_s": steps_s, "prompt": facts.pop("prompt"), "facts": facts}
+    return {"steps_s": steps_s, "work_s": work_s, "prompt": facts.pop("prompt"), "facts": facts}
 
 
 def main() -> None:

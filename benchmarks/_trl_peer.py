@@ -75,11 +75,12 @@ def trained(plan: Plan) -> dict[str, object]:
     from trl import GRPOConfig, GRPOTrainer
 
     torch.set_num_threads(plan.threads)
-    trouble, times, facts = Trouble(plan.fault), [], {}
+    trouble, times, worked, facts = Trouble(plan.fault), [], [], {}
 
     class Watch(TrainerCallback):
         def on_step_end(self, args, state, control, **_more):
             times.append(time.perf_counter())
+            worked.append(time.process_time())
 
         def on_log(self, args, state, control, logs=None, **_more):
             names = {"tokens": "completions/mean_length", "calls": "tools/call_frequency", "reward": "reward"}
@@ -108,9 +109,10 @@ def trained(plan: Plan) -> dict[str, object]:
     )  # fmt: skip
     trainer.train()
     prompts, *_rest = trainer._tokenize_prompts([rows[0]["prompt"]] * plan.tasks * plan.group)
-    steps_s = [after - before for before, after in pairwise(times)]
+    steps_s, work_s = ([after - before for before, after in pairwise(one)] for one in (times, worked))
     return {
         "steps_s": steps_s,
+        "work_s": work_s,
         "prompt": [int(one) for one in prompts[0]],
         "facts": facts | {"went wrong": trouble.asked >= Trouble.AT},
     }

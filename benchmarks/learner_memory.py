@@ -1,8 +1,10 @@
-"""The learner's peak memory over the number of sampled positions: flat beyond the chunk in which logits exist.
+"""The learner's peak memory over sampled positions and vocabulary: flat beyond the chunk in which logits exist.
 
 Forward and backward from hidden states through the output layer, chunked and whole, each in a process of its own.
-The curve is the growth of the peak; what is left to grow are the hidden states and a few numbers a position. A
-second table has whole models with and without checkpointed layers.
+The curve is the growth of the peak; what is left to grow with the length are the hidden states and a few numbers a
+position, and with the vocabulary one chunk's logits and the output layer's gradient. So for each vocabulary the
+peak of many positions stands beside that of two chunks, and beside the bytes of the logits alone, were they there
+at once. A last row has whole models with and without checkpointed layers.
 """
 
 import ctypes
@@ -19,6 +21,9 @@ from envgym_agents.learn.score import Scorer
 from transformers import LlamaConfig, LlamaForCausalLM
 
 WIDTH, VOCABULARY, CHUNK = 64, 32_000, 256
+VOCABULARIES = (1_000, 8_000, 32_000, 128_000)
+LEAST = 8_000
+"""Below this vocabulary a chunk of logits is small beside the hidden states themselves: shown, without a bar."""
 
 
 def grown(work):
@@ -29,10 +34,10 @@ def grown(work):
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
-def head(length, chunk):
+def head(length, chunk, vocabulary=VOCABULARY):
     states = torch.randn(length, WIDTH, requires_grad=True)
-    weight = torch.randn(VOCABULARY, WIDTH, requires_grad=True)
-    targets = torch.randint(0, VOCABULARY, (length,))
+    weight = torch.randn(vocabulary, WIDTH, requires_grad=True)
+    targets = torch.randint(0, vocabulary, (length,))
 
     def work():
         found = in_chunks(states, targets, lambda x: x @ weight.T, chunk=chunk)
@@ -60,6 +65,15 @@ def peak(work, *arguments):
         return pool.apply(work, arguments)
 
 
+def by_vocabulary(vocabularies, length):
+    """MiB by vocabulary: of two chunks, of `length` positions, and of the logits of these, were all there."""
+    return {
+        vocabulary: (peak(head, 2 * CHUNK, CHUNK, vocabulary), peak(head, length, CHUNK, vocabulary),
+                     4 * length * vocabulary / 2**20)
+        for vocabulary in vocabularies
+    }  # fmt: skip
+
+
 def main():
     given = options(__doc__)
     lengths = (512, 1024) if given.quick else (512, 1024, 2048, 4096, 8192)
@@ -67,6 +81,7 @@ def main():
     whole = {length: peak(head, length, length) for length in lengths[-1 if given.quick else 0 :] if length <= 4096}
     longest = 1024 if given.quick else 4096
     depth = 1024 if given.quick else 2048
+    wide = by_vocabulary(VOCABULARIES[:2] if given.quick else VOCABULARIES, longest)
     rows = [
         Row(f"logits of {lengths[-1]} positions, in chunks of {CHUNK}", chunked[lengths[-1]],
             chunked[lengths[0]], f"of {lengths[0]}", "MiB", 1.25),
@@ -75,7 +90,11 @@ def main():
         Row(f"8 layers, {depth} positions, checkpointed", peak(layers, depth, True),
             peak(layers, depth, False), "everything kept", "MiB", 1.0),
     ]  # fmt: skip
-    finish("learner_memory", rows, given, chunked_mib=chunked, whole_mib=whole)
+    for vocabulary, (short, long, full) in wide.items():
+        name = f"{longest} positions of {vocabulary:,} ids, in chunks"
+        rows.append(Row(name, long, short, f"of {2 * CHUNK}", "MiB", 1.25 if vocabulary >= LEAST else None))
+        rows.append(Row(name, long, full, "their logits alone", "MiB"))
+    finish("learner_memory", rows, given, chunked_mib=chunked, whole_mib=whole, by_vocabulary_mib=wide)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ Both sides load one folder (see `_trl_world`) and play the same world: four call
 step is one update from `tasks` groups of `group` episodes, in float32, with as many threads. The prompts must be
 the same ids. A round runs TRL, then ours, each in a process of its own, and counts its steps after the first two;
 rows show the median of rounds as seconds of a step: a ratio of 0.2 is five times the steps an hour. Ours runs as
-`envgym train` does by default, overlapped with staleness 1; beside it, taking turns as TRL does.
+`envgym train` does by default, overlapped with staleness 1; beside it, taking turns as TRL does. Beside the time of
+a step stands the processor time of a step, of all its threads: on a machine that others use, too, the fairer one.
 
 Then the same runs with one fault in the middle, and how each side ended.
 """
@@ -25,6 +26,8 @@ from _trl_world import CALLS, FAULTS, LINE, READY, Plan, make_folder
 HERE = Path(__file__).resolve().parent
 WARM = 2
 """Steps at the begin of a run that do not count."""
+TIMES = ("steps_s", "work_s")
+"""What both sides tell of each step: seconds, and seconds of processors."""
 QUICK = ("garbage", "exits", "hangs")
 """The faults of a quick run."""
 
@@ -71,13 +74,14 @@ def run(side, plan, *, staleness=1):
 
 
 def compared(plan, rounds):
-    """Median seconds of a step, of TRL, of ours overlapped and of ours in turns; and facts of the last round."""
+    """Median seconds of a step, of TRL, of ours overlapped and in turns; the same of processor time; and facts."""
     found = {"peer": [], "ours": [], "turns": []}
     for _ in range(rounds):
         for name, side, staleness in (("peer", "peer", 0), ("ours", "ours", 1), ("turns", "ours", 0)):
             found[name].append(run(side, plan, staleness=staleness))
-            step_s = statistics.mean(found[name][-1]["steps_s"][WARM - 1 :])
-            print(f"{plan.tool_s * 1000:.0f} ms tool, {name}: {step_s:.3f} s a step", flush=True)
+            step_s, work_s = (mean(found[name][-1][times]) for times in TIMES)
+            print(f"{plan.tool_s * 1000:.0f} ms tool, {name}: {step_s:.3f} s a step, {work_s:.3f} s of processors",
+                  flush=True)  # fmt: skip
     prompts = {tuple(one["prompt"]) for runs in found.values() for one in runs}
     if len(prompts) != 1:
         raise SystemExit("trl_steps: the two sides were not shown the same prompt")
@@ -86,11 +90,15 @@ def compared(plan, rounds):
             raise SystemExit(
                 f"trl_steps: {name}: the model made {calls:.1f} calls an episode, and {CALLS} are meant"
             )
-    seconds = {name: statistics.median(statistics.mean(one["steps_s"][WARM - 1 :]) for one in runs)
-               for name, runs in found.items()}  # fmt: skip
-    spread = {name: [statistics.mean(one["steps_s"][WARM - 1 :]) for one in runs] for name, runs in found.items()}
-    return seconds, {"prompt_ids": len(prompts.pop()), "step_s_of_rounds": spread,
+    spread = {times: {name: [mean(one[times]) for one in runs] for name, runs in found.items()} for times in TIMES}
+    medians = [{name: statistics.median(values) for name, values in spread[times].items()} for times in TIMES]
+    return medians, {"prompt_ids": len(prompts.pop()), "of_rounds": spread,
                      "facts": {name: runs[-1]["facts"] for name, runs in found.items()}}  # fmt: skip
+
+
+def mean(times):
+    """Of the steps that count."""
+    return statistics.mean(times[WARM - 1 :])
 
 
 def survivals(plan, faults, patience_s):
@@ -130,12 +138,14 @@ def main():
             plan = replace(plan, steps=3, tasks=1, group=4, threads=1)
         rows, notes = [], {}
         for tool_s, bar in ((0.05, 5.0),) if given.quick else ((0.05, 5.0), (0.0, 1.5)):
-            seconds, told = compared(replace(plan, tool_s=tool_s), 1 if given.quick else given.rounds)
+            (seconds, work), told = compared(replace(plan, tool_s=tool_s), 1 if given.quick else given.rounds)
             what = f"{tool_s * 1000:.0f} ms tool" if tool_s else "instant tool"
             notes[what] = told
             rows.append(Row(f"{what}, overlapped", seconds["ours"], seconds["peer"], "TRL GRPO", "s of a step",
                             None if given.quick else 1 / bar))  # fmt: skip
             rows.append(Row(f"{what}, in turns", seconds["turns"], seconds["peer"], "TRL GRPO", "s of a step"))
+            rows += [Row(f"{what}, {how}", work[name], work["peer"], "TRL GRPO", "processor s of a step")
+                     for how, name in (("overlapped", "ours"), ("in turns", "turns"))]  # fmt: skip
         faults = QUICK if given.quick else FAULTS
         ends = survivals(replace(plan, steps=3, tasks=1, group=4), faults, 60 if given.quick else 120)
     ours, peer = shown(ends)

@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from envgym.errors import EnvironmentFailure
+from envgym.frozen import quick
 from envgym.messages import Action, Message, ToolSpec, text_of
 from envgym.sandbox import SandboxSnapshot
 from envgym.task import Task
@@ -83,6 +84,7 @@ class _Nothing(dict[str, Any]):
 _NOTHING = _Nothing()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Step:
     """What the world answers. Made by `reset` (no reward) and by every `step`.

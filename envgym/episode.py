@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from envgym.env import Grade, Snapshot, Step, StopReason
 from envgym.errors import Failure
+from envgym.frozen import quick
 from envgym.messages import Action, Message, ParseError, text_of
 from envgym.policy import ROLES, Reply, Roles, VersionRun
 
@@ -22,6 +23,7 @@ __all__ = ["THOUGHT", "Began", "Episode", "ForkPoint", "Group", "Turn", "Unfinis
 THOUGHT = "envgym.thought"
 """In the info of a step that no world made: the turn is a thought (see `Turn.thought`)."""
 
+_INT, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
 _NO_IDS: NDArray[np.int32] = np.zeros(0, np.int32)
 _NO_LOGPROBS: NDArray[np.float32] = np.zeros(0, np.float32)
 _NO_IDS.flags.writeable = False
@@ -47,6 +49,7 @@ class ForkPoint:
     token: int = 0
 
 
+@quick
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
     """One act and the world's answer.
@@ -87,14 +90,15 @@ class Turn:
     ) -> "Turn":
         """The turn made of an agent's reply and the step that followed; took_s: `act_s` and `step_s`."""
         completion = reply.completion
-        messages = (*reply.shown, reply.action.message)
+        action = reply.action
+        messages = (*reply.shown, action.message) if reply.shown else (action.message,)
         if completion is None:
             return cls(
                 actor,
                 messages,
                 step,
                 snapshot=snapshot,
-                error=reply.action.error,
+                error=action.error,
                 act_s=took_s[0],
                 step_s=took_s[1],
             )
@@ -102,16 +106,17 @@ class Turn:
             actor,
             messages,
             step,
-            np.array(reply.prompt_ids, np.int32),
-            np.array(completion.ids, np.int32),
-            np.array(completion.logprobs, np.float32),
+            np.fromiter(reply.prompt_ids, _INT, len(reply.prompt_ids)),
+            np.fromiter(completion.ids, _INT, len(completion.ids)),
+            np.fromiter(completion.logprobs, _FLOAT, len(completion.logprobs)),
             _shared(completion.versions),
             reply.segment,
             reply.position,
             reply.allowed,
             snapshot,
-            reply.action.error,
-            *took_s,
+            action.error,
+            took_s[0],
+            took_s[1],
             reply.roles,
         )
 
@@ -201,6 +206,7 @@ def earned(rewards: Iterable[float | None]) -> float | None:
     return float(sum(said)) if said else None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Episode:
     """One path from a root (or from a fork point) to its end.

@@ -192,6 +192,10 @@ _WRAP: dict[Boundary, type[EnvgymError]] = {
 }
 
 
+_NEVER = (EnvgymError, CancelledError, KeyboardInterrupt, GeneratorExit)
+"""What is nobody's fault, or already knows whose it is."""
+
+
 class boundary:  # reads as a statement: ``with boundary(...)``
     """Attribute whatever escapes the block to `party`.
 
@@ -205,8 +209,7 @@ class boundary:  # reads as a statement: ``with boundary(...)``
 
     def __init__(self, party: Boundary, what: str, *, passing: tuple[type[Exception], ...] = ()) -> None:
         self._party, self._what = party, what
-        never = (EnvgymError, CancelledError, KeyboardInterrupt, GeneratorExit)
-        self._passing: tuple[type[BaseException], ...] = (*never, *passing)
+        self._passing: tuple[type[BaseException], ...] = (*_NEVER, *passing) if passing else _NEVER
 
     def __enter__(self) -> None:
         return

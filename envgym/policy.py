@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from envgym.env import Step
+from envgym.frozen import quick
 from envgym.limits import Sampling
 from envgym.messages import Action, Message
 from envgym.task import Task
@@ -84,6 +85,7 @@ class Policy(Protocol):
         ...
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What an agent answers to a step: the action, and the tokens behind it where a policy sampled them.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from envgym_agents.model import new_model
-from envgym_agents.policies.draw import distribution, draw
+from envgym_agents.policies.draw import distribution, draw, draws
 from envgym_agents.policies.sessions import TransformerSession
 from envgym_agents.policies.transformer import TransformerPolicy
 from hypothesis import given, settings
@@ -133,6 +133,37 @@ def test_only_new_tokens_are_computed():
             assert policy.computed_tokens == 110
 
     asyncio.run(play())
+
+
+def test_a_beginning_that_contexts_share_is_computed_once_and_only_with_the_same_weights():
+    rng = np.random.default_rng(0)
+    prompt = random_ids(rng, 150)
+    contexts = [[*prompt, *random_ids(rng, count)] for count in (3, 9, 80, 1)]
+
+    async def turn(policy, sessions):
+        calls = [policy.sample(Prompt(context), Sampling(max_tokens=4, seed=number), session)
+                 for number, (context, session) in enumerate(zip(contexts, sessions, strict=True))]  # fmt: skip
+        return list(map(gap, [MODEL] * len(calls), contexts, await asyncio.gather(*calls)))
+
+    async def play():
+        async with TransformerPolicy(MODEL) as policy:
+            found, sessions = [], [policy.session() for _ in contexts]
+            for _ in range(2):  # the second time, after an update, nothing that was cached is of use
+                before = policy.computed_tokens
+                found += await turn(policy, sessions)
+                assert policy.computed_tokens - before == 150 + 3 + 9 + 80 + 1 + 4 * 3
+                assert policy.cached_tokens <= 4 * 256
+                await policy.update()
+            alone = policy.session()
+            await policy.sample(Prompt(contexts[0]), Sampling(max_tokens=1, seed=0), alone)
+            before = policy.computed_tokens  # what one has cached, a later one takes over
+            await policy.sample(Prompt([*contexts[0], 5, 7]), Sampling(max_tokens=1, seed=0), policy.session())
+            assert policy.computed_tokens - before == 2
+            for session in [*sessions, alone]:
+                session.close()
+            return found
+
+    assert max(asyncio.run(play())) < 1e-4
 
 
 def test_calls_that_wait_at_the_same_time_share_a_pass():
@@ -329,6 +360,23 @@ def test_greedy_takes_the_likeliest_allowed_token_and_reports_temperature_one():
     token, logprob = draw(row, Sampling(temperature=0, allowed=(1, 2)), np.random.default_rng(0), first=True)
     assert token == 2
     assert logprob == pytest.approx(-np.log1p(np.exp(-1.0)))
+
+
+@given(st.integers(0, 2**32), st.lists(st.sampled_from([0, 1, 2, 3, 4]), min_size=1, max_size=9))
+@settings(max_examples=50, deadline=None)
+def test_rows_drawn_together_give_what_each_gives_alone(seed, kinds):
+    samplings = (Sampling(), Sampling(temperature=0.6), Sampling(temperature=0.0), Sampling(top_p=0.9),
+                 Sampling(allowed=(3, 5, 8)))  # fmt: skip
+    logits = (np.random.default_rng(seed).standard_normal((len(kinds), 901)) * 4).astype(np.float32)
+    first = [number % 2 == 0 for number in range(len(kinds))]
+    asked = [(samplings[kind], np.random.default_rng(number), one)
+             for number, (kind, one) in enumerate(zip(kinds, first, strict=True))]  # fmt: skip
+    alone = [draw(row, samplings[kind], np.random.default_rng(number), first=one)
+             for number, (row, kind, one) in enumerate(zip(logits, kinds, first, strict=True))]  # fmt: skip
+    assert draws(logits, asked) == alone
+    logits[-1, 0] = np.nan
+    with pytest.raises(ValueError, match="diverged"):
+        draws(logits, [(Sampling(), np.random.default_rng(0), True)] * len(kinds))
 
 
 def test_draws_follow_the_distribution():

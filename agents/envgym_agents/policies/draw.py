@@ -3,12 +3,14 @@
 Pure functions in float64: a draw depends on its logits and its own generator, not on what else is in the batch.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from envgym.limits import Sampling
 
-__all__ = ["distribution", "draw"]
+__all__ = ["distribution", "draw", "draws"]
 
 
 def distribution(
@@ -24,9 +26,7 @@ def distribution(
         ids = np.asarray(sampling.allowed, np.int64)
     else:
         ids = np.arange(len(logits), dtype=np.int64)
-    logs = logits[ids].astype(np.float64) / (sampling.temperature or 1.0)
-    logs -= logs.max()
-    logs -= np.log(np.exp(logs).sum())
+    logs = _normalised(logits[ids].astype(np.float64) / (sampling.temperature or 1.0))
     if sampling.top_p < 1 and sampling.temperature > 0:
         order = np.argsort(-logs, kind="stable")
         mass_before = np.concatenate([[0.0], np.cumsum(np.exp(logs[order]))[:-1]])
@@ -42,10 +42,52 @@ def draw(
     """One token id and its log-probability under `distribution`. Raises ValueError when the logits hold nan."""
     ids, logs = distribution(logits, sampling, first=first)
     if np.isnan(logs).any():
-        raise ValueError("the model's logits hold nan or no finite value: its weights have diverged")
-    if sampling.temperature == 0:
-        index = int(logs.argmax())
-    else:
-        edges = np.cumsum(np.exp(logs))
-        index = int(min(np.searchsorted(edges, rng.random() * edges[-1], side="right"), len(ids) - 1))
+        raise ValueError(_DIVERGED)
+    index = int(logs.argmax()) if sampling.temperature == 0 else _index(np.cumsum(np.exp(logs)), rng)
     return int(ids[index]), float(logs[index])
+
+
+def draws(
+    logits: NDArray[np.float32], asked: Sequence[tuple[Sampling, np.random.Generator, bool]]
+) -> list[tuple[int, float]]:
+    """`draw` for each row of logits [B, V] with its sampling, generator and whether it is the first, bit by bit.
+
+    Rows that draw from the whole vocabulary are computed together. Raises ValueError as `draw` does.
+    """
+    plain = [number for number, one in enumerate(asked) if _whole(one[0], first=one[2])]
+    logs, edges = np.empty((0, 0)), np.empty((0, 0))
+    if plain:
+        temperatures = np.array([asked[number][0].temperature for number in plain])
+        logs = _normalised(logits[plain].astype(np.float64) / temperatures[:, None])
+        if np.isnan(logs).any():
+            raise ValueError(_DIVERGED)
+        edges = np.cumsum(np.exp(logs), axis=-1)
+    together = {number: place for place, number in enumerate(plain)}
+    found = []
+    for number, (sampling, rng, first) in enumerate(asked):
+        if (place := together.get(number)) is None:
+            found.append(draw(logits[number], sampling, rng, first=first))
+            continue
+        index = _index(edges[place], rng)
+        found.append((index, float(logs[place, index])))
+    return found
+
+
+_DIVERGED = "the model's logits hold nan or no finite value: its weights have diverged"
+
+
+def _whole(sampling: Sampling, *, first: bool) -> bool:
+    restricted = first and sampling.allowed is not None
+    return not restricted and sampling.temperature > 0 and sampling.top_p >= 1
+
+
+def _normalised(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logits [..., V] as log-probabilities."""
+    logs = logs - logs.max(axis=-1, keepdims=True)
+    normalised: NDArray[np.float64] = logs - np.log(np.exp(logs).sum(axis=-1, keepdims=True))
+    return normalised
+
+
+def _index(edges: NDArray[np.float64], rng: np.random.Generator) -> int:
+    """Where a uniform draw falls among cumulated masses."""
+    return int(min(np.searchsorted(edges, rng.random() * edges[-1], side="right"), len(edges) - 1))

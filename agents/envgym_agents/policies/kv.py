@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 __all__ = ["IMPLEMENTATION", "Piece", "Storage", "packed", "packed_attention"]
@@ -60,23 +61,24 @@ class Storage:
         return other
 
     def write(self, layer: int, start: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Put keys, values [H, N, D] at `start` and return everything up to there, [1, H, start+N, D] each."""
+        """Put keys, values [1, H, N, D] at `start` and return everything up to there, [1, H, start+N, D] each."""
         if layer not in self.layers:
-            heads, _, width = keys.shape
+            heads = keys.shape[1]
             self.layers[layer] = (
-                keys.new_empty(heads, self.capacity, width),
-                values.new_empty(heads, self.capacity, values.shape[-1]),
+                keys.new_empty(1, heads, self.capacity, keys.shape[-1]),
+                values.new_empty(1, heads, self.capacity, values.shape[-1]),
             )
-        stop = start + keys.shape[1]
+        count = keys.shape[2]
         all_keys, all_values = self.layers[layer]
-        all_keys[:, start:stop] = keys
-        all_values[:, start:stop] = values
-        return all_keys[None, :, :stop], all_values[None, :, :stop]
+        # `narrow`, not brackets: this runs for every layer of every token
+        all_keys.narrow(2, start, count).copy_(keys)
+        all_values.narrow(2, start, count).copy_(values)
+        return all_keys.narrow(2, 0, start + count), all_values.narrow(2, 0, start + count)
 
 
 def _resized(tensor: Tensor, length: int, capacity: int) -> Tensor:
-    larger = tensor.new_empty(tensor.shape[0], capacity, tensor.shape[2])
-    larger[:, :length] = tensor[:, :length]
+    larger = tensor.new_empty(1, tensor.shape[1], capacity, tensor.shape[3])
+    larger[:, :, :length] = tensor[:, :, :length]
     return larger
 
 
@@ -133,23 +135,22 @@ def packed_attention(
     if unknown or attention_mask is not None:
         raise TypeError(f"packed attention knows no {', '.join(unknown) or 'external mask'}")
     grouped = query.shape[1] != key.shape[1]
-    row = query.new_empty(1, query.shape[2], query.shape[1], value.shape[-1])
-    for piece in _pieces.get():
-        columns = slice(piece.start, piece.stop)
-        keys, values = piece.storage.write(module.layer_idx, piece.past, key[0, :, columns], value[0, :, columns])
-        window = settings.get("sliding_window")
-        fresh = piece.past == 0 and piece.stop - piece.start > 1 and window is None
-        out = torch.nn.functional.scaled_dot_product_attention(
-            query[:, :, columns],
-            keys,
-            values,
-            attn_mask=None if fresh else piece.mask(window, query),
-            is_causal=fresh,
-            scale=settings.get("scaling"),
-            enable_gqa=grouped,
+    window, scale = settings.get("sliding_window"), settings.get("scaling")
+    pieces = _pieces.get()
+    sizes = [piece.stop - piece.start for piece in pieces]
+    found = []
+    for piece, count, asked, keys, values in zip(
+        pieces, sizes, query.split(sizes, 2), key.split(sizes, 2), value.split(sizes, 2), strict=True
+    ):
+        seen = piece.storage.write(module.layer_idx, piece.past, keys, values)
+        fresh = piece.past == 0 and count > 1 and window is None
+        mask = None if fresh else piece.mask(window, query)
+        found.append(
+            scaled_dot_product_attention(
+                asked, *seen, attn_mask=mask, is_causal=fresh, scale=scale, enable_gqa=grouped
+            )
         )
-        row[:, columns] = out.transpose(1, 2)
-    return row, None
+    return torch.cat(found, 2).transpose(1, 2), None
 
 
 AttentionInterface.register(IMPLEMENTATION, packed_attention)

@@ -1,18 +1,29 @@
 """Sessions of one policy: which ids each has cached, who shares a storage, and the bound over all of them.
 
+What one session has computed another with the same beginning takes over: the members of a group share their prompt.
 All of this runs in the event loop's thread; only storages that were reserved for a pass are touched elsewhere.
 """
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Sequence, Set
 
 from envgym_agents.policies.engine import Part
 from envgym_agents.policies.kv import Storage
 
-__all__ = ["Pool", "TransformerSession"]
+__all__ = ["WORTH", "Pool", "TransformerSession", "common"]
 
 _STEP = 128
 """Storages grow to multiples of this many positions, at least by half of what they had."""
+WORTH = 64
+"""Positions whose computing costs about what one more pass does, or a look at all sessions: fewer are computed."""
+
+
+def common(a: Sequence[int], b: Sequence[int], most: int) -> int:
+    """How many of the first `most` ids of two lists, of which neither is shorter, are the same."""
+    if a[:most] == b[:most]:
+        return most
+    return bisect_left(range(most), True, key=lambda last: a[: last + 1] != b[: last + 1])
 
 
 class Pool:
@@ -47,6 +58,18 @@ class Pool:
                 if self.used + count <= self.capacity:
                     break
         return self.used + count <= self.capacity
+
+    def nearest(self, context: Sequence[int], version: int) -> "tuple[TransformerSession | None, int]":
+        """The session that has cached the most of a context's leading ids with these weights, and how many."""
+        found, most = None, 0
+        for session in self._open:
+            bound = min(len(session.ids), len(context) - 1)
+            # the next id after the best so far decides mostly, and costs nothing to look at
+            if session.version == version and bound > most and session.ids[most] == context[most]:
+                same = common(session.ids, context, bound)
+                if same > most:
+                    found, most = session, same
+        return found, most
 
     def clear(self) -> None:
         """Close every session."""
@@ -121,6 +144,8 @@ class TransformerSession:
         `busy` keep theirs.
         """
         past = self._reusable(context, version) if images[: len(self.images)] == self.images else 0
+        if self.pool.packs and len(context) - past > WORTH:
+            past = self._take_over(context, version, past)
         if room is not None and len(context) - past > room:
             return None
         storage = self._storage
@@ -140,6 +165,23 @@ class TransformerSession:
         self.ids = self.ids[:past]
         return Part(context[past:], past, self._storage, context, images)
 
+    def known(self, context: Sequence[int], version: int) -> int:
+        """How many leading ids of a context it has cached itself."""
+        return self._reusable(context, version)
+
+    def _take_over(self, context: Sequence[int], version: int, past: int) -> int:
+        """Share the storage of who has cached at least `WORTH` more of a context, as a fork of it would.
+
+        Returns how many leading ids need no computing then.
+        """
+        other, same = self.pool.nearest(context, version)
+        if other is None or other is self or other._storage is None or same - past < WORTH:
+            return past
+        self.forget()
+        self.ids, self.version, self._storage = other.ids[:same], version, other._storage
+        self._storage.users += 1
+        return same
+
     def commit(self, part: Part, version: int) -> None:
         """The pass is done: its ids are cached, computed by the weights of `version`."""
         if self._storage is part.storage:
@@ -152,10 +194,7 @@ class TransformerSession:
         if self._storage is None or self.version != version:
             return 0
         most = min(len(self.ids), len(context) - 1)
-        if self.ids[:most] == context[:most]:
-            same = most
-        else:
-            same = next(i for i in range(most) if self.ids[i] != context[i])
+        same = common(self.ids, context, most)
         if not self.pool.packs and same < len(self.ids):
             return 0  # a model's own cache cannot be cut in every architecture
         return same
@@ -163,7 +202,10 @@ class TransformerSession:
     def _replace(self, past: int, length: int, busy: Set["TransformerSession"]) -> bool:
         """A storage of its own with room for `length` positions, holding the first `past`."""
         old = self._storage
-        wanted = length if old is None else max(length, min(old.capacity + old.capacity // 2, 2 * length))
+        room = 0 if old is None else old.capacity
+        if room < length:  # it grows; else it only goes its own way from here on
+            room += room // 2
+        wanted = max(length, min(room, 2 * length))
         capacity = max(length, min(-(-wanted // _STEP) * _STEP, self.pool.capacity))
         if not self.pool.room_for(capacity, busy | {self}):
             return False

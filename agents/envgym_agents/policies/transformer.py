@@ -1,8 +1,9 @@
 """A policy over a model in this process: calls that wait together are computed together, contexts stay cached.
 
 Passes run in one worker thread, so worlds go on meanwhile. Whoever is ready joins the next pass; nobody waits for
-stragglers, and no time is slept. Each token is drawn from its own request's generator, so what else is in the batch
-changes a draw only through the rounding of matrix products.
+stragglers, and no time is slept. A beginning that several contexts share is computed once. Each token is drawn from
+its own request's generator, so what else is in the batch changes a draw only through the rounding of matrix
+products.
 """
 
 import asyncio
@@ -13,7 +14,6 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from envgym.errors import AgentFailure
@@ -21,10 +21,10 @@ from envgym.limits import Sampling
 from envgym.policy import Completion, Prompt, Session, VersionRun
 from envgym_agents.eyes import eyes_of
 from envgym_agents.model import max_length as model_length
-from envgym_agents.policies.draw import draw
+from envgym_agents.policies.draw import draws
 from envgym_agents.policies.engine import Part, engine_for
 from envgym_agents.policies.prompts import checked_length, checked_prompt
-from envgym_agents.policies.sessions import Pool, TransformerSession
+from envgym_agents.policies.sessions import WORTH, Pool, TransformerSession, common
 
 __all__ = ["TransformerPolicy"]
 
@@ -230,12 +230,17 @@ class TransformerPolicy:
             self._free(request)
 
     def _plan(self) -> tuple[list[_Request], list[Part]]:
-        """As many requests as one pass and the memory bound allow, first come first served."""
+        """As many requests as one pass and the memory bound allow, first come first served.
+
+        Who begins with what another computes in this very pass takes it over in the next.
+        """
         chosen: list[_Request] = []
         sessions: set[TransformerSession] = set()
         parts: list[Part] = []
         room = self._pass_tokens
         for request in self._active:
+            if self._waits(request, parts):
+                continue
             part = request.session.reserve(
                 request.context, self.version, busy=sessions, room=room if chosen else None, images=request.images
             )
@@ -247,13 +252,22 @@ class TransformerPolicy:
             room -= len(part.ids)
         return chosen, parts
 
+    def _waits(self, request: _Request, parts: Sequence[Part]) -> bool:
+        """Whether a part of this pass computes so much of a request's context that one more pass costs less."""
+        long = [part for part in parts if len(part.ids) > WORTH] if self._pool.packs else ()
+        if not long:
+            return False
+        own = request.session.known(request.context, self.version)
+        most = len(request.context) - 1
+        return most - own > WORTH and any(
+            common(part.context, request.context, min(len(part.context), most)) - max(own, part.past) >= WORTH
+            for part in long
+        )
+
     def _compute(self, chosen: Sequence[_Request], parts: Sequence[Part]) -> list[tuple[int, float]]:
         """In the worker thread: one pass and its draws."""
-        logits: NDArray[np.float32] = self._engine.logits(parts)
-        return [
-            draw(row, request.sampling, request.rng, first=not request.ids)
-            for row, request in zip(logits, chosen, strict=True)
-        ]
+        logits = self._engine.logits(parts)
+        return draws(logits, [(request.sampling, request.rng, not request.ids) for request in chosen])
 
     def _absorb(
         self, chosen: Sequence[_Request], parts: Sequence[Part], drawn: Sequence[tuple[int, float]], version: int
