@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from _harness import Row, finish, options, scratch_folder
 from envgym_agents.learn.pool import report_runs
@@ -16,9 +17,8 @@ from envgym_agents.learn.pool import report_runs
 __all__ = ["preset_learns"]
 
 
-def _trained(preset: str, place: Path, seed: int, settings: Sequence[str]) -> Path:
-    """The folder of one seed's finished run."""
-    run = place / f"seed-{seed}"
+def _trained(preset: str, run: Path, seed: int, settings: Sequence[str]) -> Path:
+    """The folder of one seed's run, which is finished afterwards."""
     if not (run / "report.json").exists():
         said = [word for one in settings for word in ("--set", one)]
         resume = ["--resume"] * (run / "config.json").exists()
@@ -27,39 +27,63 @@ def _trained(preset: str, place: Path, seed: int, settings: Sequence[str]) -> Pa
     return run
 
 
+def _imitated(preset: str, learned: Path, seed: int, settings: Sequence[str]) -> Path:
+    """A run that imitates the same episodes on in RL's place, for as many updates as RL makes at most."""
+    config = json.loads((learned / "config.json").read_text())
+    own = config["reinforce"]
+    updates = config["warm_start"]["max_updates"] + own["steps"] * own["epochs"] * own["minibatches"]
+    bounds = [f"warm_start.{name}={updates}" for name in ("min_updates", "max_updates")]
+    run = learned.with_name(f"{learned.name}-imitated")
+    return _trained(preset, run, seed, (*settings, *bounds, "reinforce.steps=0"))
+
+
 def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=Path, help="where runs are kept, and found again (default: nowhere)")
     parser.add_argument("--seeds", type=int, default=3)
 
 
-def preset_learns(name: str, preset: str, doc: str, *, quick: Sequence[str], least: float) -> None:
-    """The whole benchmark `name`. least: the bar of the mean gain; quick: settings of a run with --quick."""
+def _rates(report: dict[str, Any]) -> dict[str, float]:
+    return {one["name"]: one["success"] for one in report["evaluations"]}
+
+
+def _missing(least: float, gain: float, when: str, *, quick: bool) -> Row:
+    """What is missing to the bar: nothing where the gain is large enough."""
+    bar = None if quick else 0.0
+    name = f"missing to a gain of {least:.2f}{when}"
+    return Row(name, max(0.0, least - gain), gain, "gain", "share", bar, absolute=True)
+
+
+def preset_learns(
+    name: str, preset: str, doc: str, *, quick: Sequence[str], least: float, greedy: bool = False,
+) -> None:  # fmt: skip
+    """The whole benchmark `name`. quick: settings of a run with --quick.
+
+    least: the bar of the mean gain in success, of play as it is sampled, or greedy: then a run of each seed that
+    imitates on instead, for as many updates as RL makes, is played beside it.
+    """
     given = options(doc, more=_more)
     with scratch_folder() as scratch:
         place = given.runs or scratch
         place.mkdir(parents=True, exist_ok=True)
-        settings = quick if given.quick else ()
-        runs = [_trained(preset, place, seed, settings) for seed in range(1 if given.quick else given.seeds)]
-        minutes = [json.loads((run / "report.json").read_text())["reinforce"]["seconds"] / 60 for run in runs]
-        report = report_runs(runs, None)
-        rates = {one["name"]: one["success"] for one in report["evaluations"]}
+        settings, seeds = (quick, range(1)) if given.quick else ((), range(given.seeds))
+        runs = [_trained(preset, place / f"seed-{seed}", seed, settings) for seed in seeds]
+        others = [_imitated(preset, runs[seed], seed, settings) for seed in seeds] if greedy else []
+        report = report_runs(runs, None, against=others)
+        rates, beside = _rates(report), _rates(report_runs(others, None)) if others else {}
         rows = []
         for when in ("", ", greedy"):
-            before, after = rates[f"before RL{when}"], rates[f"after RL{when}"]
+            after, before = rates[f"after RL{when}"], rates[f"before RL{when}"]
             rows.append(Row(f"success after RL{when}", after, before, "before RL", "share"))
-        gain = rates["after RL"] - rates["before RL"]
-        # what is missing to the bar: nothing where the gain is large enough
-        bar = None if given.quick else 0.0
-        rows.append(
-            Row(
-                f"missing to a gain of {least:.2f}",
-                max(0.0, least - gain),
-                gain,
-                "gain",
-                "share",
-                bar,
-                absolute=True,
-            )
-        )
-        notes = {"differences": report["differences"], "minutes": [round(one, 2) for one in minutes]}
-        finish(name, rows, given, seeds=len(runs), rates=rates, **notes)
+            if others:
+                more = beside[f"before RL{when}"]  # there RL is no step long
+                rows.append(Row(f"success after RL{when}", after, more, "as much more imitation", "share"))
+        when = ", greedy" if greedy else ""
+        gain = rates[f"after RL{when}"] - rates[f"before RL{when}"]
+        rows.append(_missing(least, gain, when, quick=given.quick))
+        found = {run.name: json.loads((run / "report.json").read_text()) for run in (*runs, *others)}
+        notes = {
+            "differences": report["differences"],
+            "by_run": {run: _rates(one) for run, one in found.items()},
+            "minutes": {run: round(one["reinforce"]["seconds"] / 60, 2) for run, one in found.items()},
+        }
+        finish(name, rows, given, seeds=len(runs), rates=rates, imitated=beside, **notes)

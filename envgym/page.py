@@ -277,8 +277,8 @@ class Page(Protocol):
         """
         ...
 
-    def forget_refs(self) -> None:
-        """Refs are given anew, from e1 on: for an environment that begins another episode in the same document."""
+    def forget(self) -> None:
+        """Refs are given anew, from e1 on, and nothing was copied: another episode begins in the same document."""
         ...
 
     async def storage(self) -> Storage:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from envgym.browsing import pages_kept
 from envgym.cli.options import key_values
 from envgym.cli.plan import Plan, run_plan
 from envgym.cli.spending import Budget, Meter
@@ -166,7 +167,8 @@ async def _collect(
         bar = stack.enter_context(Bar(Console(stderr=True), "episodes", plan.episodes))
         if stored.ended or stored.unfinished:
             bar.say(f"{out} holds {len(stored.ended)} of {plan.episodes} episodes; the others are played")
-        await _play(tally, meter, bar, stored, out)
+        async with pages_kept(plan.concurrency):
+            await _play(tally, meter, bar, stored, out)
     if out is not None and tally.done < plan.episodes:
         with StoreReader(out) as reader:  # what ended while the time was up
             lacking = stored.counted(reader.ids) - tally.seen

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from envgym.browsing import pages_kept
 from envgym.env import Env
 from envgym.episode import Episode
 from envgym.limits import Limits
@@ -58,6 +59,9 @@ from envgym_agents.learn.worker import Begin
 from envgym_agents.model import load_model, parameters
 
 __all__ = ["Run", "evaluate_folders", "opened", "train"]
+
+_PAGES = 24
+"""The least number of pages that wait: as groups of several kinds take turns, each finds one of its own kind."""
 
 
 @dataclass(slots=True)
@@ -334,6 +338,7 @@ async def opened(
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(pages_kept(max(_PAGES, config.concurrency)))
         backend = None
         if spec(config.env).sandbox:
             made = run_backend(config.sandbox, Path(out) / TRAJECTORIES, config.snapshot_every)

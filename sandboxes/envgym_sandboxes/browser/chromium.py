@@ -5,6 +5,7 @@ for the next page, and its own pages raise SandboxDied. When the last share is c
 """
 
 import asyncio
+import os
 import weakref
 from types import TracebackType
 from typing import Any, Self
@@ -104,11 +105,16 @@ class Engine:
 
 
 class _Shared:
-    """What the shares of one loop have in common."""
+    """What the shares of one loop have in common.
+
+    A new page is a new renderer, which takes a core: as many as there are cores open at a time. With more, all of
+    them would be late together.
+    """
 
     def __init__(self) -> None:
         self.engine: Engine | None = None
         self.starting = asyncio.Lock()
+        self.opening = asyncio.Semaphore(max(2, len(os.sched_getaffinity(0))))
         self.holders = 0
 
     async def started(self, program: str) -> Engine:
@@ -156,7 +162,8 @@ class Share:
             self._held.holders += 1
         engine = await self._held.started(self._program)
         try:
-            page = await engine.context(spec)
+            async with self._held.opening:
+                page = await engine.context(spec)
         except Refused as error:
             raise EnvironmentFailure(f"Chromium made no page: {error}") from error
         self._pages.add(page)

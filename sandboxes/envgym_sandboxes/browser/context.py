@@ -291,8 +291,9 @@ class Context:
         async with self._lock:
             return await self._asked(lambda tab: tab.run(expression))
 
-    def forget_refs(self) -> None:
-        """Refs are given anew."""
+    def forget(self) -> None:
+        """Refs are given anew, and the clipboard is empty."""
+        self._clipboard.clear()
         for tab in self.tabs:
             tab.forget_refs()
 

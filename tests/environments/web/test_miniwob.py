@@ -1,6 +1,7 @@
 """MiniWoB++: tasks, the same problem for a seed, forks by replay, and what the solver does."""
 
 import asyncio
+import re
 
 import pytest
 from envgym_environments.web.miniwob.env import Miniwob, miniwob_tasks
@@ -8,7 +9,7 @@ from envgym_environments.web.miniwob.pages import RELOADED, TIMED, page_names
 from envgym_environments.web.miniwob.reading import read
 from envgym_environments.web.miniwob.solver import LOOKS, PLANS, expert
 
-from envgym.browsing import open_browser
+from envgym.browsing import open_browser, pages_kept
 from envgym.env import StopReason
 from envgym.messages import Action
 from envgym.page import PageSpec
@@ -53,6 +54,8 @@ def test_wrong_options_are_named():
         miniwob_tasks(pages="click-nothing")
     with pytest.raises(ValueError, match="observe is 'screen'"):
         Miniwob(miniwob_tasks(1)[0], observe="screen")
+    with pytest.raises(ValueError, match=r"tools has \['submit'\]; MiniWoB\+\+ has click, "):
+        Miniwob(miniwob_tasks(1)[0], tools="click,submit")
     with pytest.raises(ValueError, match="turns is 0"):
         Miniwob(miniwob_tasks(1)[0], turns=0)
     with pytest.raises(ValueError, match="unknown browser 'netscape'"):
@@ -110,6 +113,36 @@ def test_a_reset_inside_the_page_shows_what_a_loaded_page_shows(loop):
         again = await env.reset(seed=1)
         assert (again.text, again.state_key) == (first.text, first.state_key)
         await env.close()
+
+    loop.run(work())
+
+
+def test_the_next_episode_takes_up_a_page_that_is_kept_and_sees_nothing_of_the_one_before(loop):
+    tasks = miniwob_tasks(2, pages="copy-paste")
+
+    async def begun(task):
+        env = Miniwob(task)
+        return env, await env.reset(seed=0)
+
+    async def work():
+        env, first = await begun(tasks[0])
+        await env.close()
+        async with pages_kept(1):
+            env, _ = await begun(tasks[1])
+            used = env._page
+            (area,) = re.findall(r"textarea ref=(\w+)", (await env.reset(seed=0)).text)
+            await env.step(Action.call("click", ref=area))
+            for keys in ("Control+a", "Control+c"):
+                await env.step(Action.call("press", keys=keys))
+            assert used._clipboard
+            await env.close()
+            env, again = await begun(tasks[0])
+            assert env._page is used
+            assert (again.text, again.state_key) == (first.text, first.state_key)
+            assert used._clipboard == []
+            await env.close()
+        with pytest.raises(RuntimeError, match="this page is closed"):
+            await used.run("true")
 
     loop.run(work())
 

@@ -11,10 +11,10 @@ from typing import Any, Literal, get_args
 
 from pydantic import JsonValue
 
-from envgym.browsing import open_browser
+from envgym.browsing import Used, leave_page, open_browser, take_page
 from envgym.env import Step, StopReason
 from envgym.errors import EnvironmentFailure
-from envgym.messages import Action, Message, ParseError, ToolCall
+from envgym.messages import Action, Message, ParseError, ToolCall, ToolSpec
 from envgym.page import Browser, Folder, Page, PageLimits, PageSpec, PageView, Wanted
 from envgym.page_actions import Goto, Hover, Target, Wait
 from envgym.page_text import acted_text, tree_text
@@ -52,17 +52,17 @@ class Miniwob:
     """One page of MiniWoB++.
 
     observe: the page as pruned HTML ("dom"), as accessibility tree ("tree"), or both; refs name elements in either.
+    tools: which there are, by names with commas between; "" for all. A small model pays for each in its prompt.
     turns: after which an episode is over. screenshot: whether `Step.info` has one, as PNG, under "screenshot".
     browser: the kind of browser. It is started by the first reset, and shared with others of this event loop.
     """
-
-    tools = _TOOLS
 
     def __init__(
         self,
         task: Task,
         *,
         observe: Observed = "dom",
+        tools: str = "",
         turns: int = 20,
         screenshot: bool = False,
         browser: str = "chromium",
@@ -72,12 +72,13 @@ class Miniwob:
         if turns < 1:
             raise ValueError(f"turns is {turns}; it must be at least 1")
         find("browsers", browser)  # an unknown one is refused before anything is played
-        self.task = task
+        self.task, self.tools = task, _chosen(tools)
         self._name = str(task.metadata["page"])
         if self._name not in page_names():
             raise ValueError(f"MiniWoB++ has no page {self._name!r}; it has {', '.join(page_names())}")
         self._wanted = Wanted(tree=observe != "dom", dom=observe != "tree", screenshot=screenshot, value=STATE)
         self._turns, self._kind = turns, browser
+        self._family = f"miniwob/{browser}/{'moving' if self._name in TIMED else 'still'}/"
         self._browser: Browser | None = None
         self._page: Page | None = None
         self._turn = 0
@@ -86,6 +87,8 @@ class Miniwob:
     async def reset(self, *, seed: int) -> Step:
         """The task's problem from its beginning; the seed changes nothing, for the task has its own."""
         asked = begin_on(self._name, f"{self._name}/{self.task.seed}")
+        if self._page is None and (used := await self._used()) is not None:
+            self._browser, self._page = used
         page, said = self._page, None
         if page is not None and self._name not in RELOADED:
             said = await page.run(asked)
@@ -94,7 +97,7 @@ class Miniwob:
             said = await self._begun(page, asked)
         if said:
             raise EnvironmentFailure(f"page {self._name!r} does not begin: {said}")
-        page.forget_refs()
+        page.forget()
         await page.act(Hover(Target(x=SIZE[0] - 1, y=SIZE[1] - 1)))  # where the mouse was is no part of a problem
         self._turn, self._over = 0, False
         return self._seen(await page.view(self._wanted), [])
@@ -113,6 +116,10 @@ class Miniwob:
             if not acted.outcome.ok:
                 raise EnvironmentFailure(f"page {self._name!r} is not loaded: {acted_text(acted)}")
         return self._page
+
+    async def _used(self) -> Used | None:
+        """A page that was played in: this one, or another of those that are waited for as this one is."""
+        return await take_page(self._family + self._name, family=self._family)
 
     async def _begun(self, page: Page, asked: str) -> JsonValue:
         """Begin as soon as the page is there: one that moves is not waited for by its quiet, and may be loading."""
@@ -188,16 +195,26 @@ class Miniwob:
         return "\n".join(parts)
 
     async def close(self) -> None:
-        """Close the page, and give the browser back."""
+        """Close the page and give the browser back, or leave both for the next episode (`pages_kept`)."""
         self._over = True
-        browser, self._browser, self._page = self._browser, None, None
-        if browser is not None:
+        browser, page, self._browser, self._page = self._browser, self._page, None, None
+        if browser is not None and page is not None:
+            await leave_page(self._family + self._name, Used(browser, page))
+        elif browser is not None:
             await browser.close()
 
 
 def _state(view: PageView) -> dict[str, Any]:
     """What `STATE` found; where there is no page of MiniWoB, it is gone."""
     return view.value if isinstance(view.value, dict) else _GONE
+
+
+def _chosen(names: str) -> tuple[ToolSpec, ...]:
+    known = {tool.name: tool for tool in _TOOLS}
+    wanted = [name.strip() for name in names.split(",") if name.strip()] or list(known)
+    if wrong := [name for name in wanted if name not in known]:
+        raise ValueError(f"tools has {wrong}; MiniWoB++ has {', '.join(known)}")
+    return tuple(known[name] for name in wanted)
 
 
 def _key(task: str, state: dict[str, Any]) -> str:
