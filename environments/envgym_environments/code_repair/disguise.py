@@ -65,19 +65,52 @@ def make_disguise(
     words: dict[str, tuple[str, str]] = {}
     for path in sorted({name.partition("::")[0] for name in functions}):
         text = read(path)
-        module = None if text is None or len(text) > _MOST_CHARACTERS else parsed(text)
-        if module is None or text is None:
+        if text is None or len(text) > _MOST_CHARACTERS:
             continue
-        wanted = [name.partition("::")[2] for name in functions if name.startswith(f"{path}::")]
-        found = {name: place for name in wanted if (place := _place(module, name.split("::")))}
-        made = {place for name, place in found.items() if f"{path}::{name}" not in beside and _fits(place)}
-        if not made:
+        wanted = tuple(name.partition("::")[2] for name in functions if name.startswith(f"{path}::"))
+        frame = _frame(text, wanted, frozenset(name for name in wanted if f"{path}::{name}" in beside))
+        if frame is None:
             continue
-        stay = {*found.values(), *_undisguised(module, wanted, found)}
-        kept = _Kept(made, stay, _referred(text), chance)
-        files[path] = ast.unparse(ast.fix_missing_locations(ast.Module(kept.body(module.body), [])))
-        words |= {f"{path}::{name}": kept.words[place] for name, place in found.items() if place in made}
+        inside = {place: _Inside(chance) for place in frame.places}
+        written = {place: one.written(*frame.places[place]) for place, one in inside.items()}
+        files[path] = "\n".join(written.get(line.strip(), line) for line in frame.text.split("\n"))
+        words |= {
+            f"{path}::{name}": (inside[place].held, "".join(inside[place].trail))
+            for name, place in frame.tests.items()
+        }
     return Disguise(files, words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What is left of a file, with a name alone on its line where each disguised test will stand.
+
+    places: such a name -> the test and how many classes it is in. tests: test -> the name of its place.
+    """
+
+    text: str
+    places: Mapping[str, tuple[Function, int]]
+    tests: Mapping[str, str]
+
+
+@lru_cache(maxsize=64)  # the same in every grade of a task, and as long to write as a failing test to run
+def _frame(text: str, wanted: tuple[str, ...], beside: frozenset[str]) -> _Frame | None:
+    """Of one file; None where none of the `wanted` can have a disguise."""
+    module = parsed(text)
+    if module is None:
+        return None
+    found = {name: place for name in wanted if (place := _place(module, name.split("::")))}
+    made = {place for name, place in found.items() if name not in beside and _fits(place)}
+    if not made:
+        return None
+    stay = {*found.values(), *_undisguised(module, wanted, found)}
+    kept = _Kept(made, stay, _referred(text))
+    body = ast.Module(kept.body(module.body), [])
+    return _Frame(
+        text=ast.unparse(ast.fix_missing_locations(body)),
+        places={name: (node, depth) for node, (name, depth) in kept.places.items()},
+        tests={name: kept.places[place][0] for name, place in found.items() if place in made},
+    )
 
 
 def _undisguised(module: ast.Module, wanted: Sequence[str], found: Mapping[str, Function]) -> list[Function]:
@@ -135,24 +168,24 @@ def _referred(text: str) -> frozenset[str]:
 
 
 class _Kept:
-    """What is left of a file: the disguised tests, and all that is no test. `words`: of those disguised so far."""
+    """What is left of a file: all that is no test, and a name for each disguised one. `places`: name and depth."""
 
-    def __init__(self, made: set[Function], stay: set[Function], used: frozenset[str], chance: Random) -> None:
-        self._made, self._stay, self._used, self._chance = made, stay, used, chance
-        self.words: dict[Function, tuple[str, str]] = {}
+    def __init__(self, made: set[Function], stay: set[Function], used: frozenset[str]) -> None:
+        self._made, self._stay, self._used = made, stay, used
+        self.places: dict[Function, tuple[str, int]] = {}
 
-    def body(self, nodes: Sequence[ast.stmt]) -> list[ast.stmt]:
+    def body(self, nodes: Sequence[ast.stmt], depth: int = 0) -> list[ast.stmt]:
         """The statements of a module or a class."""
         kept: list[ast.stmt] = []
         for node in nodes:
             if isinstance(node, ast.ClassDef):
                 shell = copy.copy(node)
-                shell.body = self.body(node.body) or [ast.Pass()]
+                shell.body = self.body(node.body, depth + 1) or [ast.Pass()]
                 kept.append(shell)
             elif isinstance(node, Function) and node in self._made:
-                inside = _Inside(self._chance)
-                kept.append(inside.disguised(node))
-                self.words[node] = (inside.held, "".join(inside.trail))
+                name = f"place_{secrets.token_hex(8)}"
+                self.places[node] = name, depth
+                kept.append(ast.Expr(_name(name)))
             elif not isinstance(node, Function) or self._stays(node):
                 kept.append(node)
         return kept
@@ -174,6 +207,16 @@ class _Inside:
         self._list = self._new_name()
         self.held = secrets.token_hex(6)
         self.trail: list[str] = []
+
+    def written(self, test: Function, depth: int) -> str:
+        """The text of the test in its disguise, as it stands inside `depth` classes."""
+        node: ast.stmt = self.disguised(test)
+        for _ in range(depth):  # indenting the text would change strings of several lines
+            node = ast.ClassDef("_", [], [], [node], [])
+        text = ast.unparse(ast.fix_missing_locations(ast.Module([node], [])))
+        for level in range(depth):
+            text = text.lstrip("\n").removeprefix(f"{'    ' * level}class _:\n")
+        return text
 
     def disguised(self, test: Function) -> Function:
         """The test in its disguise."""

@@ -4,6 +4,7 @@ It judges (task, submission) and nothing else, so any stored episode can be grad
 does to the tests is the agent's outcome, hangs and crashes included; a sandbox that dies is a GraderFailure.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -76,13 +77,17 @@ class CodeRepairGrader:
             similarity = {"patch_similarity": -1.0} if _gold(trials.task) else {}
             return _channels(malformed=1.0) | similarity
         judge = self._suites_verdict if isinstance(facts.layout, Suite) else self._verdict
-        if facts.kind in JUDGES:
-            channels, repeats = await JUDGES[facts.kind](trials, changed, judge)
-            channels = _channels(**channels)
-        else:
-            channels, repeats = await judge(trials, changed)
         before = {path: base.get(path) for path in changed}
-        channels |= await _quality(trials, before, changed)
+        quality = asyncio.ensure_future(_quality(trials, before, changed))  # while the sandbox begins
+        try:
+            if facts.kind in JUDGES:
+                channels, repeats = await JUDGES[facts.kind](trials, changed, judge)
+                channels = _channels(**channels)
+            else:
+                channels, repeats = await judge(trials, changed)
+            channels |= await quality
+        finally:
+            quality.cancel()
         if self._types and (errors := await new_type_errors(before, changed, self._memo)) is not None:
             channels["types"] = float(errors)
         channels["stripped"] = float(len(dropped))

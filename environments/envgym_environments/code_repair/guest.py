@@ -9,7 +9,6 @@ Imports only the standard library and pytest, and nothing of this project.
 import ast
 import base64
 import gc
-import importlib
 import json
 import os
 import random
@@ -27,26 +26,11 @@ from typing import Any, NoReturn
 
 import pytest
 from _pytest.assertion.rewrite import rewrite_asserts
-from _pytest.config import default_plugins
 from _pytest.unittest import TestCaseFunction, UnitTestCase
 
 from envgym_environments.code_repair.pristine import Pristine
+from envgym_environments.code_repair.session import play
 from envgym_environments.code_repair.supervisor import main as supervise
-
-for _name in ("unittest", "doctest", "pdb", "difflib", "xml.etree.ElementTree", "pickle", "decimal", "datetime"):
-    importlib.import_module(_name)  # what every run needs anyway: a warm interpreter then has it
-for _name in default_plugins:
-    importlib.import_module(f"_pytest.{_name}")
-
-_LEFT_OUT = (
-    "cacheprovider",
-    "faulthandler",
-    "unraisableexception",
-    "threadexception",
-    "pastebin",
-    "stepwise",
-)
-"""Plugins of pytest's own that no outcome depends on and that cost time in every run."""
 
 _WALL_FACTOR = 4.0
 """A test's deadline counts its processor time, which a busy machine does not stretch; waiting may take longer."""
@@ -142,10 +126,16 @@ class Recorder:
         self._error = ""
         self._frames: list[list[Any]] = []
         self.count = 0
+        self._held = b""
 
     def write(self, *event: Any) -> None:
-        """Send one event."""
-        self._sock.sendall(json.dumps(event).encode() + b"\n")
+        """Send one event, behind those that were held back."""
+        self._sock.sendall(self._held + json.dumps(event).encode() + b"\n")
+        self._held = b""
+
+    def _hold(self, *event: Any) -> None:
+        """Send one event with the next: no other code runs before that one, and each wakes the supervisor."""
+        self._held += json.dumps(event).encode() + b"\n"
 
     def send_lines(self, kind: str, lines: dict[str, list[int]]) -> None:
         """Send executed lines, packed."""
@@ -219,8 +209,8 @@ class Recorder:
             if self._worst in ("", "passed") and not self._called:
                 self._worst, self._error = "error", "the test did not come to its end"
             if self._waited:
-                self.write("waited")
-            self.write("end", self._worst, self._error, self._frames, time.perf_counter() - began)
+                self._hold("waited")
+            self._hold("end", self._worst, self._error, self._frames, time.perf_counter() - began)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -402,9 +392,8 @@ def main(request: dict[str, Any], sock: socket.socket) -> NoReturn:
         signal.signal(number, recorder.on_alarm)
     arguments = ["-q", "-c", os.devnull, f"--rootdir={request['root']}", "--continue-on-collection-errors"]
     arguments += ["--tb=native"]  # nobody reads the text of a traceback, and pytest's own costs as much as a test
-    arguments += [part for name in _LEFT_OUT for part in ("-p", f"no:{name}")]
     if request["fail_fast"]:
         arguments.append("-x")
-    code = int(pytest.main([*arguments, *files], plugins=[recorder]))
+    code = play([*arguments, *files], recorder)
     recorder.write("done", code, recorder.count)
     os._exit(code)

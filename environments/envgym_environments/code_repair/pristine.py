@@ -22,6 +22,12 @@ __all__ = ["Pristine"]
 
 _MOST_FILES = 2000
 
+_STAMPS = {
+    bytes(4): lambda source, mtime, size: struct.pack("<II", mtime & 0xFFFFFFFF, size & 0xFFFFFFFF),
+    b"\3\0\0\0": lambda source, mtime, size: importlib.util.source_hash(source),
+}
+"""What byte code says of its source, by its flags: pytest stamps it with time and size, since 9.2 with a hash."""
+
 
 class Pristine:
     """Python files by absolute path: source, time and size, and pytest's byte code of it where there is any."""
@@ -69,13 +75,22 @@ class Pristine:
         data = text.encode("utf-8", "surrogatepass")
         self._kept[place] = data, 0, len(data), b""
 
+    def code(self, place: str) -> CodeType | None:
+        """The byte code that pytest left of a file that was read, if it is of this source and this place."""
+        source, mtime, size, compiled = self._kept[place]
+        head = compiled[:16]
+        if len(head) != 16 or head[:4] != importlib.util.MAGIC_NUMBER:
+            return None
+        stamp = _STAMPS.get(head[4:8], lambda *_: b"")(source, mtime, size)
+        found = marshal.loads(compiled[16:]) if stamp == head[8:] else None
+        return found if isinstance(found, CodeType) and found.co_filename == place else None
+
     def install(self) -> None:
         """From now on imports take what was read."""
         kept, read, compile_test = self._kept, rewrite._read_pyc, rewrite._rewrite_test
 
         def read_pyc(source: Any, pyc: Any, trace: Any = lambda _: None) -> CodeType | None:
-            found = kept.get(str(source))
-            return _code(*found[1:]) if found else read(source, pyc, trace)
+            return self.code(str(source)) if str(source) in kept else read(source, pyc, trace)
 
         def rewrite_test(source: Any, config: Any) -> tuple[Any, CodeType]:
             found = kept.get(str(source))
@@ -85,17 +100,6 @@ class Pristine:
         rewrite._rewrite_test = rewrite_test  # type: ignore[assignment]
         at = sys.meta_path.index(importlib.machinery.PathFinder)
         sys.meta_path.insert(at, _Finder(kept))
-
-
-def _code(mtime: int, size: int, compiled: bytes) -> CodeType | None:
-    """The byte code that pytest left, if it is of this source."""
-    head = compiled[:16]
-    if len(head) != 16 or head[:4] != importlib.util.MAGIC_NUMBER or head[4:8] != bytes(4):
-        return None
-    if struct.unpack("<II", head[8:]) != (mtime & 0xFFFFFFFF, size & 0xFFFFFFFF):
-        return None
-    found = marshal.loads(compiled[16:])
-    return found if isinstance(found, CodeType) else None
 
 
 def _rewritten(source: bytes, place: str, config: Any) -> CodeType:

@@ -40,7 +40,7 @@ GUEST = "envgym_environments.code_repair.guest"
 PRELOAD = ("pytest", GUEST)
 """What a backend's warm interpreter should have imported (`World.preload`)."""
 
-_PARTS = ("referee", "pristine", "supervisor", "guest")
+_PARTS = ("referee", "pristine", "session", "supervisor", "guest")
 """Modules that are sent as source where they are not preloaded, in an order in which they can be imported."""
 
 BOOT = """

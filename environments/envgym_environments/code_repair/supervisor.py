@@ -25,6 +25,8 @@ _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 _MOST_BYTES = 64 << 20
 _LAST_S = 5.0
 """How long a process that said its last word may take to end."""
+_MOST_UNSAID, _UNSAID_S = 1 << 16, 0.05
+"""How much, and for how long, what is to be said is gathered: a write for each test costs as much as the test."""
 
 Run = Callable[[dict[str, Any], socket.socket], NoReturn]
 
@@ -135,15 +137,29 @@ class _Play:
         self.nonce: bytes = secret["nonce"].encode() + b" "
         self.secret = secret
         self.waiting = waiting
+        self._unsaid = b""
+        self._flushed = 0.0
 
     def say(self, *events: list[Any]) -> None:
-        """Send events to the host."""
-        data = memoryview(b"".join(self.nonce + json.dumps(event).encode() + b"\n" for event in events))
+        """Send events to the host, soon."""
+        self._unsaid += b"".join(self.nonce + json.dumps(event).encode() + b"\n" for event in events)
+        if len(self._unsaid) > _MOST_UNSAID or time.monotonic() - self._flushed > _UNSAID_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send now what is still to be sent."""
+        data, self._unsaid, self._flushed = memoryview(self._unsaid), b"", time.monotonic()
         while data:
             data = data[os.write(1, data) :]
 
     def all(self) -> None:
         """Every stage, up to one in which a test that has to pass does not."""
+        try:
+            self._stages()
+        finally:
+            self.flush()
+
+    def _stages(self) -> None:
         for number, stage in enumerate(self.secret["stages"]):
             referee = self.stage(number, stage)
             if referee.void:
@@ -175,6 +191,7 @@ class _Play:
             if deadline is not None and time.monotonic() > deadline:
                 return True
             if not poller.poll(20):
+                self.flush()
                 if tested.ended() and not poller.poll(0):
                     return False
                 continue

@@ -1,0 +1,75 @@
+"""A pytest session whose beginning is behind it before the process is forked that plays it.
+
+Making a `Config` and registering pytest's own plugins is a fifth of a session of few tests and depends on nothing of
+the package, so a warm interpreter has it done once. The terminal's reporter is never called: what it writes goes
+nowhere. Imports the standard library and pytest only: it may have come as source.
+"""
+
+import importlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.config import Config, ConftestImportFailure, default_plugins, get_config
+
+__all__ = ["play"]
+
+for _name in ("unittest", "doctest", "pdb", "difflib", "xml.etree.ElementTree", "pickle", "decimal", "datetime"):
+    importlib.import_module(_name)  # what every run needs anyway: a warm interpreter then has it
+for _name in default_plugins:
+    importlib.import_module(f"_pytest.{_name}")
+
+_LEFT_OUT = (
+    "cacheprovider",
+    "faulthandler",
+    "unraisableexception",
+    "threadexception",
+    "pastebin",
+    "stepwise",
+)
+"""Plugins of pytest's own that no outcome depends on and that cost time in every run."""
+
+_WITHOUT = [part for name in _LEFT_OUT for part in ("-p", f"no:{name}")]
+
+_BEGUN = get_config(list(_WITHOUT))
+"""Of the one session that a process plays; every fork has its own."""
+
+
+def play(arguments: list[str], recorder: object) -> int:
+    """What `pytest.main` does with these arguments and one plugin; the exit code. Once in a process."""
+    config, given = _BEGUN, [*_WITHOUT, *arguments]
+    config.invocation_params = Config.InvocationParams(args=given, plugins=[recorder], dir=Path.cwd())
+    os.environ["PYTEST_VERSION"] = pytest.__version__
+    manager = config.pluginmanager
+    try:
+        for plugin in (recorder, _Quiet()):
+            manager.register(plugin)
+        manager.hook.pytest_cmdline_parse(pluginmanager=manager, args=given)
+        return int(config.hook.pytest_cmdline_main(config=config))
+    except (ConftestImportFailure, pytest.UsageError):
+        return int(pytest.ExitCode.USAGE_ERROR)
+    finally:
+        config._ensure_unconfigure()
+
+
+class _Quiet:
+    """The pytest plugin: takes the reporter's hooks away and leaves what asks for it by name."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """The reporter is there now."""
+        reporter = config.pluginmanager.unregister(name="terminalreporter")
+        config.pluginmanager.register(_Mute(reporter), "terminalreporter")
+
+
+class _Mute:
+    """The reporter without its hooks; assertions ask it for its writer."""
+
+    def __init__(self, reporter: object) -> None:
+        self._reporter = reporter
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("pytest_"):
+            raise AttributeError(name)
+        return getattr(self._reporter, name)
