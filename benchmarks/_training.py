@@ -5,6 +5,7 @@ A run that is finished in the folder is taken as it is, one that was stopped goe
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from envgym_agents.learn.pool import report_runs
 
 __all__ = ["preset_learns"]
 
+_PROCESSOR = "processor_s.json"
+
 
 def _trained(preset: str, place: Path, seed: int, settings: Sequence[str]) -> Path:
     """The folder of one seed's finished run."""
@@ -23,8 +26,32 @@ def _trained(preset: str, place: Path, seed: int, settings: Sequence[str]) -> Pa
         said = [word for one in settings for word in ("--set", one)]
         resume = ["--resume"] * (run / "config.json").exists()
         command = ["train", "--preset", preset, "--seed", str(seed), "--out", str(run), *said, *resume]
+        begun = _processor_s()
         subprocess.run([sys.executable, "-c", "from envgym.cli import main; main()", *command], check=True)
+        (run / _PROCESSOR).write_text(json.dumps(_processor_s() - begun))
     return run
+
+
+def _processor_s() -> float:
+    """Seconds of processors that the programs which ended were given."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _minutes(run: Path) -> float | None:
+    """Minutes of processors of a run with all its stages, where this benchmark made it and saw its end."""
+    said = run / _PROCESSOR
+    return round(json.loads(said.read_text()) / 60, 2) if said.exists() else None
+
+
+def _of_seed(run: Path, seed: int) -> list[Row]:
+    """What one seed's success was before and after: as it is sampled, and greedily."""
+    report = json.loads((run / "report.json").read_text())
+    rates = {one["name"]: one["success"] for one in report["evaluations"]}
+    return [
+        Row(f"seed {seed}{when}", rates[f"after RL{when}"], rates[f"before RL{when}"], "before RL", "share")
+        for when in ("", ", greedy")
+    ]
 
 
 def _more(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +70,7 @@ def preset_learns(name: str, preset: str, doc: str, *, quick: Sequence[str], lea
         minutes = [json.loads((run / "report.json").read_text())["reinforce"]["seconds"] / 60 for run in runs]
         report = report_runs(runs, None)
         rates = {one["name"]: one["success"] for one in report["evaluations"]}
-        rows = []
+        rows = [row for seed, run in enumerate(runs) for row in _of_seed(run, seed)]
         for when in ("", ", greedy"):
             before, after = rates[f"before RL{when}"], rates[f"after RL{when}"]
             rows.append(Row(f"success after RL{when}", after, before, "before RL", "share"))
@@ -61,5 +88,9 @@ def preset_learns(name: str, preset: str, doc: str, *, quick: Sequence[str], lea
                 absolute=True,
             )
         )
-        notes = {"differences": report["differences"], "minutes": [round(one, 2) for one in minutes]}
+        notes = {
+            "differences": report["differences"],
+            "minutes": [round(one, 2) for one in minutes],
+            "processor_minutes_of_whole_runs": [_minutes(run) for run in runs],
+        }
         finish(name, rows, given, seeds=len(runs), rates=rates, **notes)

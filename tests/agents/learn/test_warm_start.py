@@ -70,7 +70,9 @@ def test_observation_targets_are_marked_and_weigh_what_was_asked(turn, episode):
     assert batch.targets.tolist() == [4, 2, 3]
 
 
-def test_what_rows_begin_with_alike_is_learned_once_and_the_update_is_that_of_each_row_alone(learner, turn, episode):
+def test_what_rows_begin_with_alike_is_learned_once_and_the_update_is_that_of_each_row_alone(
+    learner, turn, episode
+):
     rng = np.random.default_rng(1)
     start = rng.integers(0, 12, 200).tolist()
     rows = []
