@@ -5,6 +5,7 @@ A run that is finished in the folder is taken as it is, one that was stopped goe
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from envgym_agents.learn.pool import report_runs
 
 __all__ = ["preset_learns"]
 
+_PROCESSOR = "processor_s.json"
+
 
 def _trained(preset: str, run: Path, seed: int, settings: Sequence[str]) -> Path:
     """The folder of one seed's run, which is finished afterwards."""
@@ -23,7 +26,9 @@ def _trained(preset: str, run: Path, seed: int, settings: Sequence[str]) -> Path
         said = [word for one in settings for word in ("--set", one)]
         resume = ["--resume"] * (run / "config.json").exists()
         command = ["train", "--preset", preset, "--seed", str(seed), "--out", str(run), *said, *resume]
+        begun = _processor_s()
         subprocess.run([sys.executable, "-c", "from envgym.cli import main; main()", *command], check=True)
+        (run / _PROCESSOR).write_text(json.dumps(_processor_s() - begun))
     return run
 
 
@@ -35,6 +40,18 @@ def _imitated(preset: str, learned: Path, seed: int, settings: Sequence[str]) ->
     bounds = [f"warm_start.{name}={updates}" for name in ("min_updates", "max_updates")]
     run = learned.with_name(f"{learned.name}-imitated")
     return _trained(preset, run, seed, (*settings, *bounds, "reinforce.steps=0"))
+
+
+def _processor_s() -> float:
+    """Seconds of processors that the programs which ended were given."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _minutes(run: Path) -> float | None:
+    """Minutes of processors of a run with all its stages, where this benchmark made it and saw its end."""
+    said = run / _PROCESSOR
+    return round(json.loads(said.read_text()) / 60, 2) if said.exists() else None
 
 
 def _more(parser: argparse.ArgumentParser) -> None:
@@ -85,5 +102,6 @@ def preset_learns(
             "differences": report["differences"],
             "by_run": {run: _rates(one) for run, one in found.items()},
             "minutes": {run: round(one["reinforce"]["seconds"] / 60, 2) for run, one in found.items()},
+            "processor_minutes_of_whole_runs": {run.name: _minutes(run) for run in (*runs, *others)},
         }
         finish(name, rows, given, seeds=len(runs), rates=rates, imitated=beside, **notes)

@@ -19,7 +19,7 @@ from envgym.episode import Episode, Turn
 from envgym_agents.conversation import image_parts
 from envgym_agents.learn.forest import Forest, cost, grown, side_by_side
 
-__all__ = ["Batch", "Row", "batches", "padded", "placed", "rows_of", "shared"]
+__all__ = ["Batch", "Row", "batches", "padded", "placed", "rows_of", "shared", "weighed_once"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -253,6 +253,30 @@ def _batch(
         slots=torch.from_numpy(slots).to(device),
         order=torch.from_numpy(order.astype(np.int64)),
     )
+
+
+def weighed_once(batch: Batch) -> Batch:
+    """The batch for a weighted sum of log-probabilities: equal targets at one place are one, of their joint weight.
+
+    Its credit is the mean by weight, so that a sum of weight times credit stays, too. Tokens that were drawn from
+    subsets stay as they are; `order` and `logprobs` are those of the first of each.
+    """
+    keys = torch.stack([batch.where, batch.targets])[:, batch.restricted :]
+    number = torch.unique(keys, dim=1, return_inverse=True)[1] + batch.restricted
+    number = torch.cat([torch.arange(batch.restricted, device=number.device), number])
+    count = int(number.max()) + 1 if len(number) else 0
+    if count == len(number):
+        return batch
+    places = torch.arange(len(number), device=number.device)
+    first = places.new_full((count,), len(number)).scatter_reduce(0, number, places, "amin")
+    weights, earned = (
+        values.new_zeros(count).index_add(0, number, values)
+        for values in (batch.weights, batch.weights * batch.credit)
+    )
+    return replace(
+        batch, where=batch.where[first], targets=batch.targets[first], logprobs=batch.logprobs[first],
+        order=batch.order[first.cpu()], weights=weights, credit=torch.where(weights > 0, earned / weights, 0.0),
+    )  # fmt: skip
 
 
 def _choices(

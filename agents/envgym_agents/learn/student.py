@@ -160,7 +160,8 @@ def new_student(config: TrainConfig, episodes: Sequence[Episode], env: Env) -> S
     ]
     actions = known_actions(episodes, env, numbers=config.model.numbers)
     if not actions:  # it will write free text: that of the expert's answers, and of the tools that it is shown
-        texts += [text_of(tools_message(env.tools))] if env.tools else []
+        # as often as it is read, which is in every episode
+        texts += [text_of(tools_message(env.tools))] * len(episodes) if env.tools else []
         texts += [spoken(turn.action.message) for episode in episodes for turn in episode.turns]
     return _fresh(config, train_tokenizer(texts, actions=actions, vocab_size=config.model.vocabulary))
 

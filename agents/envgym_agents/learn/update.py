@@ -23,7 +23,7 @@ from envgym_agents.learn.losses.correction import diagnose
 from envgym_agents.learn.losses.imitation import negative_likelihood
 from envgym_agents.learn.losses.objective import Objective, Tokens
 from envgym_agents.learn.minibatch import DEMONSTRATION, Ready, gathered, observed, priced, scaled
-from envgym_agents.learn.pack import Batch, Row, batches, placed
+from envgym_agents.learn.pack import Batch, Row, batches, placed, weighed_once
 from envgym_agents.learn.ranks import Ranks
 from envgym_agents.learn.score import Scorer
 from envgym_agents.learn.shard import Divided, whole
@@ -107,7 +107,7 @@ class Learner:
             part["lr"] = lr
         self.optimizer.zero_grad(set_to_none=True)
         said = torch.zeros((), dtype=torch.float64)
-        for batch, counts in self.ranks.own(self._apart(rows)):
+        for batch, counts in self.ranks.own(self._together(rows)):
             losses = batch.weights * negative_likelihood(self.scorer.score(batch).logprobs) / len(rows)
             (losses.sum() * counts).backward()  # type: ignore[no-untyped-call]
             said += counts * float((losses.detach() * batch.credit).sum())
@@ -118,7 +118,7 @@ class Learner:
     def validate(self, rows: Sequence[Row]) -> tuple[float, float]:
         """Mean over episodes of the negative log-likelihood of their tokens, and of hitting them greedily."""
         found = torch.zeros(2, dtype=torch.float64)
-        for batch, counts in self.ranks.own(self._apart(rows)):
+        for batch, counts in self.ranks.own(self._together(rows)):
             scored = self.scorer.score(batch)
             for place, value in enumerate((-scored.logprobs, scored.best)):
                 found[place] += counts * float((batch.weights * value).sum())
@@ -144,10 +144,19 @@ class Learner:
     def _at_rest(self) -> AbstractContextManager[Any]:
         return self.scorer.apart()  # type: ignore[no-any-return]
 
-    def _apart(self, rows: Sequence[Row]) -> list[Batch]:
-        """The rows side by side, in about as many batches as there are processes, or more."""
-        most = self.ranks.bound([len(row.ids) for row in rows], self.max_tokens)
-        return list(batches(rows, max_tokens=most, share_prefixes=False, device=self.device))
+    def _together(self, rows: Sequence[Row]) -> list[Batch]:
+        """The rows of any tasks, what they begin with alike computed and learned once (the tools' descriptions).
+
+        Of several processes: side by side, in about as many batches as there are processes, or more.
+        """
+        if self.ranks.size > 1 or not self.scorer.shares_prefixes:
+            most = self.ranks.bound([len(row.ids) for row in rows], self.max_tokens)
+            return batches(rows, max_tokens=most, share_prefixes=False, device=self.device)
+        alike = [replace(row, key="") for row in rows]
+        found = batches(
+            alike, max_tokens=self.max_tokens, share_prefixes=True, device=self.device, blocks=self.scorer.blocks
+        )
+        return [weighed_once(batch) for batch in found]
 
     def _descend(self, longest: float) -> float:
         """One step of the optimiser, if its gradient is finite; returns how long that was before it was cut."""

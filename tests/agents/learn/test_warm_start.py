@@ -70,6 +70,30 @@ def test_observation_targets_are_marked_and_weigh_what_was_asked(turn, episode):
     assert batch.targets.tolist() == [4, 2, 3]
 
 
+def test_what_rows_begin_with_alike_is_learned_once_and_the_update_is_that_of_each_row_alone(
+    learner, turn, episode
+):
+    rng = np.random.default_rng(1)
+    start = rng.integers(0, 12, 200).tolist()
+    rows = []
+    for index, tail in enumerate((3, 5, 5, 2)):
+        prompt = [*start, *rng.integers(0, 12, tail).tolist()]
+        e = episode(f"e{index}", [turn(prompt, [13, index], position=0, allowed=[12, 13])], task=f"t{index}")
+        rows += [with_observations(row, 0.5) for row in rows_of(e, np.ones(2, np.float32))]
+    together, apart = learner(), learner()
+    (batch,) = together._together(rows)
+    assert batch.tokens < sum(len(row.ids) - 1 for row in rows) - 2 * len(start)
+    assert len(batch.targets) < sum(len(row.at) for row in rows) - 2 * (len(start) - 1)
+    assert float(batch.weights.sum()) == pytest.approx(4 * 1.5)
+    apart.scorer.shares_prefixes = False
+    (batch,) = apart._together(rows)
+    assert batch.forest is None
+    assert together.validate(rows) == pytest.approx(apart.validate(rows), rel=1e-5)
+    assert together.imitate(rows, lr=1e-3) == pytest.approx(apart.imitate(rows, lr=1e-3), rel=1e-5)
+    for a, b in zip(together.scorer.model.parameters(), apart.scorer.model.parameters(), strict=True):
+        assert torch.allclose(a.grad, b.grad, atol=1e-6)
+
+
 def copying(turn, episode, count: int = 48):
     """Expert episodes that repeat the last token of the prompt: learnable, and not by memorising tasks."""
     rng = np.random.default_rng(0)

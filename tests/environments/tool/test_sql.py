@@ -71,6 +71,20 @@ def _names(listed: str) -> str:
     return ", ".join(line.rpartition(" (")[0] for line in listed.splitlines())
 
 
+def test_a_given_schema_leaves_only_the_answer_and_the_expert_gives_it_at_once() -> None:
+    tasks = sql_tasks(100)
+    for task in (tasks[7], tasks[48]):
+        assert not check_env_sync(lambda task=task: make(SPEC, task, given=True)).unreached
+    check_task_sync(tasks[::20], lambda task: make(SPEC, task, given=True), expert, seeds=(0,))
+    env = make(SPEC, tasks[7], given=True)
+    first, refused = asyncio.run(_play(Action.call("tables"), index=7, given=True))
+    assert [tool.name for tool in env.tools] == ["submit"]
+    assert first.text.endswith(tasks[7].prompt)
+    assert all(line.startswith("CREATE TABLE ") for line in first.text.splitlines()[:-2])
+    assert refused.stop is None
+    assert refused.text.startswith("error: ")
+
+
 def test_a_constant_that_is_right_by_chance_is_not_an_answer() -> None:
     task = next(task for task in sql_tasks(200) if "COUNT(*) FROM" in str(task.metadata["sql"]))
     env = make(SPEC, task)

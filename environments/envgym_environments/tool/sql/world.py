@@ -58,21 +58,25 @@ class Sql(Rules[SqlState]):
     """Rules of `sql`; see `envgym_environments.played.Rules`.
 
     looks: how many tables, describe and query calls there are before only `submit` is answered.
-    instructions: the bound of one query's work, in instructions of SQLite.
+    instructions: the bound of one query's work, in instructions of SQLite. given: whether the tables' statements
+    come with the question, as in most of the literature on text-to-SQL; `submit` is then the only tool.
     """
 
     tools: tuple[ToolSpec, ...] = (tool_spec(tables), tool_spec(describe), tool_spec(query), tool_spec(submit))
     state = SqlState
 
-    def __init__(self, task: Task, *, looks: int = 12, instructions: int = 1_000_000) -> None:
+    def __init__(self, task: Task, *, looks: int = 12, instructions: int = 1_000_000, given: bool = False) -> None:
         if looks < 0 or instructions < 1000:
             raise ValueError(f"looks is {looks} and instructions {instructions}; they must be at least 0 and 1000")
-        self.task, self._looks, self._instructions = task, looks, instructions
+        self.task, self._looks, self._instructions, self._given = task, looks, instructions, given
+        if given:
+            self.tools = (tool_spec(submit),)
         self._databases = [Database(source, instructions=instructions) for source in sources(task)]
 
     def begin(self, seed: int) -> tuple[SqlState, str]:
-        """The question; how the database looks has to be found out."""
-        return SqlState(self._looks), self.task.prompt
+        """The question; how the database looks is said before it, or has to be found out."""
+        schema = "\n".join(sql for _name, sql in self._databases[0].tables()) if self._given else ""
+        return SqlState(self._looks), f"{schema}\n{self.task.prompt}".lstrip()
 
     def move(self, state: SqlState, said: ToolCall | str) -> Answer:
         """One look, or the answer."""
@@ -196,8 +200,10 @@ def _task(index: int, complexity: int | None, seed: int) -> Task:
 
 
 def _decide(task: Task, seen: Sequence[Step]) -> Action:
-    """Look at the tables, at those that the answer needs, and submit it."""
+    """Look at the tables, at those that the answer needs, and submit it; at once where they were given."""
     sql = str(task.metadata["sql"])
+    if "CREATE TABLE" in seen[0].text:
+        return Action.call("submit", sql=sql)
     if len(seen) == 1:
         return Action.call("tables")
     found = [line.rpartition(" (")[0] for line in seen[1].text.splitlines()]
