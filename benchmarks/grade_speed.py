@@ -5,18 +5,23 @@
 The task is more-itertools with five tests that have to pass; the submission is graded as passing (the five tests,
 their twins, the whole suite) and as failing (the five tests). The floor forks a process that has pytest and what it
 needs, nothing of the package, loaded, and runs the same tests there without a sandbox, canary, twin or supervisor:
-the five, and for a passing grade the whole suite in a second fork. Plain pytest starts an interpreter for each.
+the five, and for a passing grade the whole suite in a second fork. Plain pytest starts an interpreter for each. The
+floor's package is unbroken and compiled beforehand, while a grade compiles the file that its submission changes.
+
+Each row shows the round whose ratio is the median, so both figures of a row saw the same load. Processor time is
+that of this process and all below it. "At once": a grade on every core, beside floors on every core, by elapsed
+time for each grade.
 """
 
 import asyncio
 import gc
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -27,6 +32,7 @@ from envgym_environments.code_repair.grade import CodeRepairGrader
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.patch import make_patch
 from envgym_environments.code_repair.sources import layout_of, packages, source_tree
+from envgym_sandboxes.tree import processes
 
 from envgym.registry import make_backend
 from envgym.sandbox import SandboxBackend
@@ -34,10 +40,12 @@ from envgym.task import Task
 
 FIVE = ("ChunkedTests::test_even", "FirstTests::test_many", "IlenTests::test_ilen", "TakeTests::test_simple_take",
         "FlattenTests::test_basic_usage")  # fmt: skip
+CORES = len(os.sched_getaffinity(0))
 LOADED = guest.__name__
 """Importing it loads pytest, its plugins and what they need: the floor's forks have these, as a warm world has."""
 PLAIN = ["-q", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-c", os.devnull, "--rootdir=."]
-BAR = 1.2
+BAR, SHARE = 1.2, 0.8
+"""A grade's time beside the floor's; grades a second beside what saturates all cores."""
 
 
 def ids(tree: Path, files: tuple[str, ...]) -> list[str]:
@@ -49,7 +57,24 @@ def ids(tree: Path, files: tuple[str, ...]) -> list[str]:
     return found
 
 
-def forked(tree: Path, arguments: list[str]) -> None:
+def begin_fork(tree: Path, runs: Sequence[Sequence[str]], *, times: int = 1) -> int:
+    """A process that plays these runs of the floor, each in a fork of its own; its pid."""
+    pid = os.fork()
+    if pid == 0:
+        for arguments in [one for _ in range(times) for one in runs]:
+            forked(tree, arguments)
+        os._exit(0)
+    return pid
+
+
+def floors_at_once(tree: Path, runs: Sequence[Sequence[str]], *, times: int) -> None:
+    """The floor on every core."""
+    for pid in [begin_fork(tree, runs, times=times) for _ in range(CORES)]:
+        if os.waitpid(pid, 0)[1] != 0:
+            raise RuntimeError("a floor's tests fail")
+
+
+def forked(tree: Path, arguments: Sequence[str]) -> None:
     """One run of the floor."""
     pid = os.fork()
     if pid == 0:
@@ -66,29 +91,99 @@ def forked(tree: Path, arguments: list[str]) -> None:
         raise RuntimeError(f"the floor's tests fail: {arguments[:3]}")
 
 
-def fresh(tree: Path, arguments: list[str]) -> None:
+def fresh(tree: Path, arguments: Sequence[str]) -> None:
     """One run of plain pytest; the first leaves the byte code that later ones, and the floor, find."""
     path = {"PYTHONPATH": str(tree), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "pytest", *PLAIN, *arguments]
     subprocess.run(command, cwd=tree, env=os.environ | path, check=True, capture_output=True)
 
 
-def timed(run: Callable[[], object]) -> float:
-    """Milliseconds of a call."""
-    began = time.perf_counter()
+def spent_ms() -> tuple[float, float]:
+    """Milliseconds on the wall, and of processor time of this process and all below it, in ticks of 10 ms."""
+    return time.perf_counter() * 1e3, sum(one.spent_s for one in processes(os.getpid()).values()) * 1e3
+
+
+def timed(run: Callable[[], object]) -> tuple[float, float]:
+    """What a call takes: wall, processor."""
+    before = spent_ms()
     run()
+    return since(before)
+
+
+def since(before: tuple[float, float]) -> tuple[float, float]:
+    wall, spent = spent_ms()
+    return wall - before[0], spent - before[1]
+
+
+async def graded(task: Task, backend: SandboxBackend, patch: str, resolved: float) -> tuple[float, float]:
+    """What a grade takes that nobody remembers: wall, processor."""
+    grader = CodeRepairGrader(backend, memo=Memo())
+    before = spent_ms()
+    found = await grader.grade(task, patch)
+    if found.channels["resolved"] != resolved:
+        raise RuntimeError(f"the grade should have resolved {resolved}, but is {found.channels}")
+    return since(before)
+
+
+async def grades_at_once(task: Task, backend: SandboxBackend, patch: str, resolved: float, *, times: int) -> float:
+    """Milliseconds on the wall of as many grades on every core."""
+
+    async def worker() -> None:
+        for _ in range(times):
+            await graded(task, backend, patch, resolved)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(CORES)))
     return (time.perf_counter() - began) * 1e3
 
 
-async def graded(task: Task, backend: SandboxBackend, patch: str, resolved: float) -> float:
-    """Milliseconds of a grade that nobody remembers."""
-    grader = CodeRepairGrader(backend, memo=Memo())
-    began = time.perf_counter()
-    found = await grader.grade(task, patch)
-    spent = (time.perf_counter() - began) * 1e3
-    if found.channels["resolved"] != resolved:
-        raise RuntimeError(f"the grade should have resolved {resolved}, but is {found.channels}")
-    return spent
+@dataclass(frozen=True)
+class Case:
+    """What is graded, and beside what. runs: the arguments of the floor's and of plain pytest's runs."""
+
+    task: Task
+    patch: str
+    resolved: float
+    tree: Path
+    runs: tuple[tuple[str, ...], ...]
+
+
+async def measure(backend: SandboxBackend, case: Case, *, rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """(wall, processor) of each after a round that does not count; "at once" by wall, per grade and core."""
+    times: dict[str, list[tuple[float, float]]] = {}
+    each = 4 if len(case.runs) == 1 else 1
+    grade = case.task, backend, case.patch, case.resolved
+    for _ in range(rounds + 1):
+        for name, taken in (
+            ("grade", await graded(*grade)),
+            ("floor", timed(lambda: [forked(case.tree, run) for run in case.runs])),
+            ("fresh", timed(lambda: [fresh(case.tree, run) for run in case.runs])),
+            ("at once", (await grades_at_once(*grade, times=each) / (each * CORES), 0.0)),
+            ("floor at once", timed(lambda: floors_at_once(case.tree, case.runs, times=each))),
+        ):
+            wall, processor = taken
+            share = each * CORES if name == "floor at once" else 1
+            times.setdefault(name, []).append((wall / share, processor / share))
+    return {name: values[1:] for name, values in times.items()}
+
+
+def rows_of(kind: str, times: dict[str, list[tuple[float, float]]], bar: float | None) -> list[Row]:
+    """The rows of one kind of grade."""
+
+    def paired(name: str, ours: str, other: str, said: str, *, at: int = 0, bar: float | None = None) -> Row:
+        pairs = sorted(
+            ((one[at], two[at]) for one, two in zip(times[ours], times[other], strict=True)),
+            key=lambda pair: pair[0] / pair[1],
+        )
+        return Row(f"{kind} {name}", *pairs[len(pairs) // 2], said, "ms", bar)
+
+    saturated = None if bar is None else 1 / SHARE
+    return [
+        paired("grade", "grade", "floor", "fork server, no sandbox", bar=bar),
+        paired("grade", "grade", "fresh", "plain fresh pytest"),
+        paired("grade, processor", "grade", "floor", "fork server, no sandbox", at=1),
+        paired("at once", "at once", "floor at once", "fork servers on every core", bar=saturated),
+    ]
 
 
 async def main() -> None:
@@ -116,30 +211,21 @@ async def main() -> None:
     source = (tree / path).read_text()
     good = make_patch({path: source}, {path: source + "# graded\n"})
     bad = make_patch({path: source}, {path: source + "def take(*a): return []\ndef flatten(*a): return []\n"})
-    skipped = [f"--deselect={name}" for name in layout.deselect]
-    times: dict[str, list[float]] = {}
+    whole = (*(f"--deselect={name}" for name in layout.deselect), *layout.tests)
+    rows: list[Row] = []
+    notes = {}
     with scratch_folder() as scratch:
         copy = shutil.copytree(tree, scratch / "tree")
-        whole = [*skipped, *layout.tests]
         fresh(copy, whole)
+        cases = {
+            "failing": Case(task, bad, 0.0, copy, (tuple(wanted),)),
+            "passing": Case(task, good, 1.0, copy, (tuple(wanted), whole)),
+        }
         async with make_backend("auto") as backend:
-            for _ in range(3 if given.quick else 6):
-                for name, spent in (
-                    ("failing", await graded(task, backend, bad, 0.0)),
-                    ("failing floor", timed(lambda: forked(copy, wanted))),
-                    ("failing fresh", timed(lambda: fresh(copy, wanted))),
-                    ("passing", await graded(task, backend, good, 1.0)),
-                    ("passing floor", timed(lambda: (forked(copy, wanted), forked(copy, whole)))),
-                    ("passing fresh", timed(lambda: (fresh(copy, wanted), fresh(copy, whole)))),
-                ):
-                    times.setdefault(name, []).append(spent)
-    median = {name: statistics.median(values[1:]) for name, values in times.items()}
-    rows = [
-        Row(f"{kind} grade", median[kind], median[f"{kind} {other}"], said, "ms", bar if not given.quick else None)
-        for kind in ("failing", "passing")
-        for other, said, bar in (("floor", "fork server, no sandbox", BAR), ("fresh", "plain fresh pytest", None))
-    ]
-    finish("grade_speed", rows, given, times=times)
+            for kind, case in cases.items():
+                notes[kind] = await measure(backend, case, rounds=1 if given.quick else 5)
+                rows += rows_of(kind, notes[kind], None if given.quick else BAR)
+    finish("grade_speed", rows, given, times=notes)
 
 
 if __name__ == "__main__":

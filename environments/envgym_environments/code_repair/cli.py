@@ -169,9 +169,9 @@ def _check_sources(kind: str, sources: Sequence[Source]) -> None:
 
 
 def _check_plain(plan: Plan) -> None:
-    """Projects of other languages have one mistake a task, described in full, and no certificate yet."""
+    """Projects of other languages have one mistake a task, described in full."""
     plain = Plan()
-    for name in ("bugs", "distance", "issue", "operators", "certify", "kind", "rewrite"):
+    for name in ("bugs", "distance", "issue", "operators", "kind", "rewrite"):
         if (given := getattr(plan, name)) != getattr(plain, name):
             raise typer.BadParameter(
                 f"is {given!r}; with --language and --project it can only be {getattr(plain, name)!r}",

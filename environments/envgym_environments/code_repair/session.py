@@ -1,7 +1,7 @@
 """A pytest session whose beginning is behind it before the process is forked that plays it.
 
-Making a `Config` and registering pytest's own plugins is a fifth of a session of few tests and depends on nothing of
-the package, so a warm interpreter has it done once. The terminal's reporter is never called: what it writes goes
+Making a `Config` and registering pytest's own plugins is a fifth of a session of few tests and depends on nothing
+of the package, so a warm interpreter has it done once. The terminal's reporter is never called: what it writes goes
 nowhere. Imports the standard library and pytest only: it may have come as source.
 """
 

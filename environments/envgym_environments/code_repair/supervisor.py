@@ -131,7 +131,7 @@ def main(request: dict[str, Any], run: Run) -> NoReturn:
 
 
 class _Play:
-    """One run: stages in order, each by a waiting process; what is found goes out line by line."""
+    """One run: stages in order, each by a waiting process; what is found goes out soon."""
 
     def __init__(self, secret: dict[str, Any], waiting: list[Tested]) -> None:
         self.nonce: bytes = secret["nonce"].encode() + b" "

@@ -1,4 +1,4 @@
-"""Test files are imported from what was read beforehand: its byte code where pytest left some of it, else its source."""
+"""Test files are imported from what was read beforehand: its byte code where pytest left some, else its source."""
 
 import importlib.util
 import marshal

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from envgym_environments.code_repair.twins import make_twins
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 TEXT = """
@@ -65,6 +65,7 @@ def failures(seed: int, value: object = None) -> dict[str, str]:
     return said
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_twin_of_honest_code_fails_and_says_that_nothing_wrong_held(seed: int) -> None:
     said = failures(seed)

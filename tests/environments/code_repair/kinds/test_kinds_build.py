@@ -16,10 +16,13 @@ def test_the_command_names_the_kinds_there_are() -> None:
     assert done.exit_code == 2
     assert "known: class, tests, refactor, debug, speed, ml" in done.output
     done = CliRunner().invoke(
-        tasks_command, ["build", "--kind", "class", "--language", "go"], env={"COLUMNS": "300", "NO_COLOR": "1"}
+        tasks_command,
+        ["build", "--kind", "class", "--language", "go", "--certify"],
+        env={"COLUMNS": "300", "NO_COLOR": "1"},
     )
     assert done.exit_code == 2
     assert "--kind" in done.output
+    assert "--certify" not in done.output, "suites of other languages are certified too"
 
 
 def test_programs_that_learn_are_made_of_packages_that_are_built_in(tmp_path) -> None:
