@@ -154,9 +154,7 @@ def paths(
 
 
 @st.composite
-def episodes(
-    draw: Callable[[st.SearchStrategy[Any]], Any], /, parts: Parts | None = None, **known: Any
-) -> Episode:
+def episodes(draw: Callable[[st.SearchStrategy[Any]], Any], /, parts: Parts | None = None, **known: Any) -> Episode:
     """Episodes that the contract allows, each for itself; a parent is a name only.
 
     known: fields that are not drawn. Ids are drawn anew, everything else is of `parts`.
