@@ -154,7 +154,7 @@ def paths(
 
 
 @st.composite
-def episodes(draw: Callable[[st.SearchStrategy[Any]], Any], parts: Parts | None = None, **known: Any) -> Episode:
+def episodes(draw: Callable[[st.SearchStrategy[Any]], Any], /, parts: Parts | None = None, **known: Any) -> Episode:
     """Episodes that the contract allows, each for itself; a parent is a name only.
 
     known: fields that are not drawn. Ids are drawn anew, everything else is of `parts`.
@@ -188,9 +188,9 @@ def _after(path: tuple[Turn, ...]) -> tuple[int, int]:
 
 
 @st.composite
-def groups(draw: Callable[[st.SearchStrategy[Any]], Any], most: int = 3) -> Group:
+def groups(draw: Callable[[st.SearchStrategy[Any]], Any], most: int = 3, parts: Parts | None = None) -> Group:
     """A group whose later episodes may be forks of earlier ones, at any turn and within it."""
-    of = draw(some_parts())
+    of = parts or draw(some_parts())
     task, group, members = draw(of.names), draw(texts), list[Episode]()
     whole: dict[str, tuple[Turn, ...]] = {}
     for name in draw(st.lists(names, min_size=1, max_size=most, unique=True)):

@@ -1,7 +1,5 @@
 """The rows that a step learns from are made of credit alone: what a scheme gave is looked at before."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -35,8 +33,8 @@ def test_a_step_learns_from_no_credit_that_is_no_number() -> None:
 
 def test_what_an_actor_earned_is_told_also_where_nobody_else_came_to_act() -> None:
     """As where every proposal is refused: one that names no actors has one reward alone."""
-    alone, proposer, solver = (replace(made_turn(reward), actor=actor)
-                               for actor, reward in (("agent", 1.0), ("proposer", -1.0), ("solver-1", 0.5)))  # fmt: skip
+    alone = made_turn(1.0)
+    proposer, solver = made_turn(-1.0, actor="proposer"), made_turn(0.5, actor="solver-1")
 
     def told(*turns) -> dict[str, float]:
         found = metrics(Collected(episodes=[made_episode("e", list(turns))]))
