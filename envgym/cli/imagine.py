@@ -91,7 +91,8 @@ def _kept(out: Path, goal: Goal, who: str, seed: int) -> list[Episode]:
         if (told.get(GOAL), told.get(IMAGINED)) != (goal.digest, who):
             other = "goal" if told.get(GOAL) != goal.digest else f"imaginer ({told.get(IMAGINED)})"
             raise ValueError(
-                f"--out {out} holds conversations named {begun}... of another {other}: take another --seed, name or store"
+                f"--out {out} holds conversations named {begun}... of another {other}: take another --seed, name "
+                "or store"
             )
     return kept
 

@@ -33,8 +33,8 @@ class Expert:
             said = self._decide(self._task, self._seen)
         except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
             raise AgentFailure(
-                f"this scripted expert cannot play task {self._task.id!r} ({type(error).__name__}: {error}); an expert "
-                "plays the environment that it is named after"
+                f"this scripted expert cannot play task {self._task.id!r} ({type(error).__name__}: {error}); an "
+                "expert plays the environment that it is named after"
             ) from error
         return Reply(said if isinstance(said, Action) else Action.say(said))
 

@@ -16,7 +16,7 @@ def test_what_is_wrong_is_told_with_file_and_line(tmp_path) -> None:
     whole = Task(id="a", prompt="one\u2028line").model_dump_json()
     file.write_text(f"{whole}\n\n{whole[:-5]}")
     for read in (synthesized_tasks, tool_tasks):
-        with pytest.raises(ValueError, match="tasks of mine.jsonl, line 3: no task as JSON: the line: ") as told:
+        with pytest.raises(ValueError, match=r"tasks of mine\.jsonl, line 3: no task as JSON: the line: ") as told:
             read(path=str(file))
         assert "\n" not in str(told.value)
     file.write_text(f"{whole}\n")
@@ -24,8 +24,8 @@ def test_what_is_wrong_is_told_with_file_and_line(tmp_path) -> None:
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="no text in UTF-8: invalid start byte at byte 0"):
         tool_tasks(path=str(file))
+    (tmp_path / "pairs").write_text('{"a": 1}')
     with pytest.raises(ValueError, match="line 1: no pair: it has no 'b'"):
-        (tmp_path / "pairs").write_text('{"a": 1}')
         read_lines(tmp_path / "pairs", lambda line: json.loads(line)["b"], what="pair")
 
 

@@ -111,9 +111,7 @@ class DesktopPlay:
             try:
                 Path(watch).mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise ValueError(
-                    f"watch is {watch!r}; it must be a folder, or one that can be made: {error}"
-                ) from error
+                raise ValueError(f"watch is {watch!r}; it must be a folder that can be made: {error}") from error
         self.task = task
         self.images: dict[str, bytes] = {}
         self._backend, self._see, self._size = backend, see, (width, height)

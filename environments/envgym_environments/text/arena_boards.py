@@ -56,7 +56,7 @@ def lake_move(grid: list[str]) -> str | None:
 
 
 def lights_move(lit: set[Cell], size: int) -> Cell | None:
-    """One light of a smallest set of presses that puts all out: the first row is tried, the others follow from it."""
+    """One light of a smallest set of presses that puts all out; the first row decides the others."""
     best: list[Cell] | None = None
     for count in range(size + 1):
         for first in combinations(range(size), count):

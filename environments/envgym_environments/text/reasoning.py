@@ -58,7 +58,7 @@ class Reasoning(Rules[dict[str, int]]):
         return {}, self.task.prompt
 
     def move(self, state: dict[str, int], said: ToolCall | str) -> Answer:
-        """Score the answer. One that cannot be read is worth nothing and told; a broken scorer is a GraderFailure."""
+        """Score the answer; one that cannot be read is worth nothing. A broken scorer is a GraderFailure."""
         dataset, entry = found(self.task)
         answer = str(said)
         score, unread = 0.0, refused(str(self.task.metadata["generator"]), answer)
