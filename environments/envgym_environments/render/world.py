@@ -58,9 +58,9 @@ class _State:
 class Render:
     """An `Env`. Channels: vision (the reward), structure and colour, its halves, and drawn, how often it was tried.
 
-    see: whether an observation has the wanted picture's parts in words, pictures (their PNGs are in `images` by
-    sha256), or both. tries: how often may be drawn. draws: makes what draws. wanted: the text whose picture is
-    wanted and its parts in words ("": what draws it tells them); None where the task has a picture alone.
+    see: whether an observation has the wanted picture's parts in words, pictures (their PNGs come in
+    `Step.images`), or both. tries: how often may be drawn. draws: makes what draws. wanted: the text whose picture
+    is wanted and its parts in words ("": what draws it tells them); None where the task has a picture alone.
     """
 
     uses_seed = False
@@ -91,7 +91,7 @@ class Render:
         assert self._asked is not None
         if start is None:
             self._seed, self._state = seed, _State()
-            self._last = Step((self._asked,), state_key=self._key())
+            self._last = Step((self._asked,), state_key=self._key(), images=self._shown([self._asked]))
             return self._last
         if start.restore != "exact" or start.task_id != self.task.id:
             raise ValueError(
@@ -100,7 +100,8 @@ class Render:
             )
         kept = json.loads(start.state)
         self._seed, self._state = start.seed, _State(**kept["state"])
-        self._last = replace(step_from_json(kept["last"]), reward=None, channels={})
+        last = step_from_json(kept["last"])
+        self._last = replace(last, reward=None, channels={}, images=self._shown(last.observation))
         return self._last
 
     async def _ask(self) -> None:
@@ -140,7 +141,7 @@ class Render:
             name = call.id if isinstance(call, ToolCall) else ""
             said = Message(role="tool" if name else "user", content=text, tool_call_id=name)
             messages.append(said if image is None else self._with_image(said, image))
-        self._last = Step(tuple(messages), state_key=self._key())
+        self._last = Step(tuple(messages), state_key=self._key(), images=self._shown(messages))
         return self._last
 
     async def _try(self, source: str) -> tuple[str, bytes | None]:
@@ -174,7 +175,15 @@ class Render:
         }  # fmt: skip
         stop = StopReason.GOAL if now.vision >= ALIKE else StopReason.SUBMITTED
         said = Message(role="tool" if call.id else "user", content="The end.", tool_call_id=call.id)
-        return Step((*before, said), now.vision, channels, stop, self._key(), submission=now.source)
+        return Step(
+            (*before, said), now.vision, channels, stop, self._key(), submission=now.source,
+            images=self._shown(before),
+        )  # fmt: skip
+
+    def _shown(self, messages: Sequence[Message]) -> dict[str, bytes]:
+        """The pictures in messages, those that this environment has drawn."""
+        parts = [part for message in messages for part in message.content if isinstance(part, ImagePart)]
+        return {part.sha256: self.images[part.sha256] for part in parts if part.sha256 in self.images}
 
     def _with_image(self, message: Message, image: bytes) -> Message:
         """The message with the picture, where pictures are shown."""

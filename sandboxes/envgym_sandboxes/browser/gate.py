@@ -1,8 +1,10 @@
 """The proxy of one context: the only way out of it, and it leads to its episode's sites alone.
 
 It accepts on a socket that listens in Chromium's network namespace, where nobody but Chromium can connect, and a
-context knows no other's. A request is for one of the sites or is refused and noted; each connection carries one
-request, so that none can follow another to where it may not go. `CONNECT` (web sockets) is a tunnel to a site.
+context knows no other's. A request is for one of the sites or is refused and noted. A connection that leads to a
+server carries one request, so that none can follow another to where it may not go; what is answered here, which is
+a folder's files, may be followed by another one, which is looked at as the first was. `CONNECT` (web sockets) is a
+tunnel to a site.
 """
 
 import asyncio
@@ -73,8 +75,8 @@ class Gate:
         connection.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=connection, limit=_HEAD)
         try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            await self._answer(head, reader, writer)
+            while await self._answer(await reader.readuntil(b"\r\n\r\n"), reader, writer):
+                pass
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
             pass  # the connection ends; what Chromium makes of that is the page's matter
         finally:
@@ -82,7 +84,8 @@ class Gate:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def _answer(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; whether another one may come on the same connection, as it may to what is ours."""
         line, *fields = head[:-4].split(b"\r\n")
         method, target, _ = line.decode("latin-1").split(" ")
         tunnel = method == "CONNECT"
@@ -92,15 +95,17 @@ class Gate:
             self._refuse(f"https://{target.removesuffix(':443')}/" if target.endswith(":443") else url)
             writer.write(_response(403, b"This address is outside the episode's sites."))
             await writer.drain()
-            return
-        path = _path(url)
+            return False
+        path, goes_on = _path(url), method in ("GET", "HEAD") and not any(map(_of_a_body, fields))
         if path == BLANK_PATH:
-            writer.write(_response(200, b"<!doctype html>", "text/html"))
+            writer.write(_response(200, b"<!doctype html>", "text/html", goes_on=goes_on))
         elif isinstance(site, Folder):
-            writer.write(await asyncio.to_thread(_file, site.path, method, path))
+            writer.write(_file(site.path, method, path, goes_on))
         else:
             await self._pass(site, tunnel, (method, path, fields), (reader, writer))
+            goes_on = False
         await writer.drain()
+        return goes_on
 
     def _refuse(self, url: str) -> None:
         if url.endswith("/favicon.ico"):
@@ -195,18 +200,26 @@ def _path(url: str) -> str:
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
+def _of_a_body(field: bytes) -> bool:
+    return field.partition(b":")[0].strip().lower() in (b"content-length", b"transfer-encoding")
+
+
 def _response(
-    status: int, body: bytes, kind: str = "text/plain; charset=utf-8", *, length: int | None = None
+    status: int,
+    body: bytes,
+    kind: str = "text/plain; charset=utf-8",
+    *,
+    length: int | None = None,
+    goes_on: bool = False,
 ) -> bytes:
     says = {200: "OK", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 502: "Bad Gateway"}[status]
     size = len(body) if length is None else length
-    head = (
-        f"HTTP/1.1 {status} {says}\r\nContent-Type: {kind}\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode("latin-1") + body
+    head = [f"HTTP/1.1 {status} {says}", f"Content-Type: {kind}", f"Content-Length: {size}"]
+    head += [] if goes_on else ["Connection: close"]
+    return "\r\n".join([*head, "\r\n"]).encode("latin-1") + body
 
 
-def _file(root: str, method: str, path: str) -> bytes:
+def _file(root: str, method: str, path: str, goes_on: bool) -> bytes:
     """The response of a folder: the file at a path, or a directory's index.html."""
     if method not in ("GET", "HEAD"):
         return _response(405, b"Files are only read here.")
@@ -220,6 +233,6 @@ def _file(root: str, method: str, path: str) -> bytes:
     except (OSError, ValueError):
         inside, content = False, b""
     if not inside:
-        return _response(404, b"There is no such file.")
+        return _response(404, b"There is no such file.", goes_on=goes_on)
     kind = mimetypes.guess_type(found.name)[0] or "application/octet-stream"
-    return _response(200, b"" if method == "HEAD" else content, kind, length=len(content))
+    return _response(200, b"" if method == "HEAD" else content, kind, length=len(content), goes_on=goes_on)

@@ -48,7 +48,7 @@ _FEATURES = """
 Translate MediaRouter HttpsUpgrades PaintHolding BackForwardCache AutofillServerCommunication
 DeferRendererTasksAfterInput
 """
-"""Those that it does without. The last puts off a page's timers until the frame after a click, and quiet with it."""
+"""What it does without. The last puts off a page's timers until the frame after a click, and quiet with it."""
 
 
 def _program(given: str) -> str | None:

@@ -151,8 +151,10 @@ def test_the_contract_holds_with_pictures_and_forks_are_exact(loop):
         task = render_tasks(kind="card")[0]
         env = make("render", task, see="both", tries=3)
         first = await env.reset(seed=0)
-        assert any(isinstance(part, ImagePart) for part in first.observation[0].content)
-        await env.step(Action.call("render", html="<p>one</p>"))
+        drawn = await env.step(Action.call("render", html="<p>one</p>"))
+        for step in (first, drawn):
+            shown = [part.sha256 for part in step.observation[0].content if isinstance(part, ImagePart)]
+            assert shown == list(step.images), "the pictures come with the step"
         fork = await env.fork()
         ends = []
         for one in (env, fork):

@@ -66,6 +66,7 @@ def test_popups_are_bounded(play):
         play,
         "for (let n = 0; n < 40; n++) window.open('/b.html?' + n)",
         outcomes={Outcome.DONE, Outcome.BUSY},
+        limits=SLOW,
         b="<p>B",
     )
     assert acted.opened >= 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from envgym.browsing import open_browser
 from envgym.errors import EnvironmentFailure
-from envgym.page import Browser, Folder, Node, Page, PageSpec, PageView, UnixSocket, Wanted
+from envgym.page import Browser, Folder, Node, Page, PageLimits, PageSpec, PageView, UnixSocket, Wanted
 from envgym.page_actions import Click, Fill, Hover, PageAction, Select, Target
 from envgym.page_text import acted_text
 from envgym_environments.gui.grounding.asking import Mark, clipped
@@ -27,6 +27,8 @@ PAGES = (
 """Pages of MiniWoB++ that have elements with names."""
 
 SIZE, SMALL = (1024, 768), (480, 320)
+_PATIENT = PageLimits(act_s=60.0, settle_s=30.0)
+"""A screen is shown when it is whole, on a loaded machine too."""
 _STILL = """addEventListener('DOMContentLoaded', () => { const style = document.createElement('style');
   style.textContent = `* { caret-color: transparent !important; transition: none !important;
     animation: none !important; border-radius: 0 !important; box-shadow: none !important }`;
@@ -59,7 +61,7 @@ class WebScreens:
         if self._shows != ("miniwob", name):
             await self._leave()
             site = {ORIGIN: Folder(str(html_folder()))}
-            spec = PageSpec(site, start=address(name), size=SMALL, scripts=(FIXED_DAY, _STILL))
+            spec = PageSpec(site, start=address(name), size=SMALL, scripts=(FIXED_DAY, _STILL), limits=_PATIENT)
             self._page = await self._opened().page(spec)
             self._shows = ("miniwob", name)
         page = self._page
@@ -75,7 +77,7 @@ class WebScreens:
             self._served = Served(key.site, build(key))
             await self._served.server.open()
             sites = {key.site.origin: UnixSocket(self._served.server.path)}
-            spec = PageSpec(sites, start=f"{key.site.origin}/", size=SIZE, scripts=(_STILL,))
+            spec = PageSpec(sites, start=f"{key.site.origin}/", size=SIZE, scripts=(_STILL,), limits=_PATIENT)
             self._served.reset()
             self._page = await self._opened().page(spec)
             self._shows = ("site", key)
