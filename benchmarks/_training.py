@@ -75,8 +75,8 @@ def preset_learns(
 ) -> None:  # fmt: skip
     """The whole benchmark `name`. quick: settings of a run with --quick.
 
-    least: the bar of the mean gain in success, of play as it is sampled, or greedy: then a run of each seed that
-    imitates on instead, for as many updates as RL makes, is played beside it.
+    least: the bar of the mean gain in success as it is sampled. greedy: of greedy play as well; then a run of each
+    seed that imitates on instead, for as many updates as RL makes, stands beside it.
     """
     given = options(doc, more=_more)
     with scratch_folder() as scratch:
@@ -94,9 +94,9 @@ def preset_learns(
             if others:
                 more = beside[f"before RL{when}"]  # there RL is no step long
                 rows.append(Row(f"success after RL{when}", after, more, "as much more imitation", "share"))
-        when = ", greedy" if greedy else ""
-        gain = rates[f"after RL{when}"] - rates[f"before RL{when}"]
-        rows.append(_missing(least, gain, when, quick=given.quick))
+        for when in ("", ", greedy") if greedy else ("",):
+            gain = rates[f"after RL{when}"] - rates[f"before RL{when}"]
+            rows.append(_missing(least, gain, when, quick=given.quick))
         found = {run.name: json.loads((run / "report.json").read_text()) for run in (*runs, *others)}
         notes = {
             "differences": report["differences"],

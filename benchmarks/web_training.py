@@ -5,8 +5,8 @@
 Each seed is one run of `envgym train --preset miniwob`: an expert's episodes on three pages, a transformer from
 scratch that imitates them shortly, reinforcement learning in the browser, and evaluation before and after on
 held-out problems of the same pages. Beside it a run of the same seed imitates on instead, for as many updates as
-reinforcement learning makes. The bar: the mean gain over the warm start, in greedy play, is at least 5 points. With
---quick it is an update of each kind: to see that it runs, its success means nothing.
+reinforcement learning makes. The bar: the mean gain over the warm start, as it is sampled and in greedy play, is at
+least 5 points. With --quick it is an update of each kind: to see that it runs, its success means nothing.
 """
 
 from _training import preset_learns

@@ -1,5 +1,8 @@
 """A page in Chromium: actions land, views show what was asked for, and every failure is typed."""
 
+import asyncio
+import os
+
 import pytest
 
 from envgym.browsing import open_browser
@@ -338,3 +341,23 @@ def test_a_spec_that_cannot_be_is_refused_at_once(loop, spec, why):
                 await browser.page(spec)
 
     loop.run(work())
+
+
+def test_no_more_pages_open_at_once_than_there_are_cores(loop, site):
+    spec = PageSpec({"http://a.test": site("<p>x")}, start="http://a.test/")
+    most = max(2, len(os.sched_getaffinity(0)))
+
+    async def work():
+        async with open_browser() as browser:
+            await browser.page(spec)
+            engine = browser._held.engine
+            before = len(engine._contexts)
+            opening, seen = [asyncio.create_task(browser.page(spec)) for _ in range(most + 2)], set()
+            while not all(one.done() for one in opening):
+                seen.add(len(engine._contexts) - before - sum(one.done() for one in opening))
+                await asyncio.sleep(0.005)
+            pages = [await one for one in opening]
+            assert all([await page.run("true") for page in pages])
+            return seen
+
+    assert max(loop.run(work())) in range(1, most + 1)
