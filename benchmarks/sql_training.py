@@ -12,10 +12,11 @@ The warm start is weak because it is short: 300 updates of 16 of 2,000 expert ep
 would teach more, and faster, than RL does (LOG.md has the figures): the question here is not which is the best way
 to this success, but whether rewards alone move a policy that has begun to be right.
 
-The bar: the mean gain, as it is sampled, is at least 20 points; the greedy gain is beside it. Its 20 minutes are of
-two free cores, so 40 minutes of processors; the JSON file has the whole runs' minutes of processors, warm start and
-evaluations included. A run that is finished in the folder is taken as it is, one that was stopped goes on. With
---quick it is a few updates of the smallest model: to see that it runs, its success means nothing.
+The bar: the mean gain is at least 20 points, as it is sampled and greedily: a policy that only becomes surer of
+itself gains the first and not the second. Its 20 minutes are of two free cores, so 40 minutes of processors; the
+JSON file has the whole runs' minutes of processors, warm start and evaluations included. A run that is finished in
+the folder is taken as it is, one that was stopped goes on. With --quick it is a few updates of the smallest model:
+to see that it runs, its success means nothing.
 """
 
 from _training import preset_learns

@@ -19,7 +19,7 @@ QUICK = (
 
 
 def main() -> None:
-    preset_learns("web_training", "miniwob", __doc__ or "", quick=QUICK, least=0.05, greedy=True)
+    preset_learns("web_training", "miniwob", __doc__ or "", quick=QUICK, least=0.05, imitate=True)
 
 
 if __name__ == "__main__":
