@@ -20,7 +20,7 @@ class Cluster(Frozen):
     samplers: int = Field(default=0, ge=0, le=4096)
     """of their own, shared by all workers; 0: each worker has one in its process"""
     learners: int = Field(default=0, ge=0, le=1024)
-    """processes that weights, gradients and optimiser are divided over (FSDP2); 0: `envgym train` learns"""
+    """processes that the learner is divided over, as learner.processes here; 0: `envgym train` learns"""
     address: str = ""
     """of a cluster that is there, "auto" or host:port; none: one is started on this host, and ends with the run"""
     cpus: float = Field(default=1.0, gt=0)
