@@ -39,7 +39,7 @@ def quick(cls: type[T]) -> type[T]:
     made, before = known["__init__"], cls.__init__
     made.__qualname__, made.__module__, made.__doc__ = before.__qualname__, cls.__module__, before.__doc__
     made.__annotations__ = before.__annotations__
-    cls.__init__ = made  # type: ignore[misc]
+    cls.__init__ = made  # type: ignore[method-assign]
     return cls
 
 

@@ -90,4 +90,4 @@ def _normalised(logs: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _index(edges: NDArray[np.float64], rng: np.random.Generator) -> int:
     """Where a uniform draw falls among cumulated masses."""
-    return int(min(np.searchsorted(edges, rng.random() * edges[-1], side="right"), len(edges) - 1))
+    return min(int(np.searchsorted(edges, float(rng.random() * edges[-1]), side="right")), len(edges) - 1)
