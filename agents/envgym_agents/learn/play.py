@@ -17,13 +17,15 @@ from envgym.env import Env
 from envgym.episode import Episode, Group
 from envgym.errors import InfrastructureFailure
 from envgym.jobs import Job, Memory, stream
+from envgym.limits import Limits
 from envgym.policy import Agent, AgentFactory
 from envgym.registry import make
 from envgym.rollout import Rollout
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task
+from envgym_agents.learn.config import TrainConfig
 
-__all__ = ["Arena", "Scripted", "TaskOrder", "seed_of"]
+__all__ = ["Arena", "Scripted", "TaskOrder", "arena_of", "seed_of"]
 
 
 def seed_of(*parts: int) -> int:
@@ -187,3 +189,20 @@ class Arena:
             for attempt in range(attempts)
         )
         return await self.play(jobs, on_episode)
+
+
+def arena_of(config: TrainConfig, backend: SandboxBackend | None) -> Arena:
+    """Where a run of this configuration plays: without a memory, and here."""
+    return Arena(
+        env=config.env,
+        rollout=Rollout(
+            limits=Limits(turns=config.turns, step_s=config.step_s),
+            snapshot_every=config.snapshot_every,
+            durable=config.snapshot_every > 0,
+        ),
+        backend=backend,
+        options=config.env_options,
+        concurrency=config.concurrency,
+        retries=config.reinforce.loop.retries,
+        max_failures=config.max_failures,
+    )

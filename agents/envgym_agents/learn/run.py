@@ -19,13 +19,10 @@ from rich.console import Console
 from envgym.browsing import pages_kept
 from envgym.env import Env
 from envgym.episode import Episode
-from envgym.limits import Limits
 from envgym.policy import AgentFactory
 from envgym.progress import Bar
 from envgym.registry import spec
-from envgym.rollout import Rollout
 from envgym.run_backend import run_backend, swept
-from envgym.sandbox import SandboxBackend
 from envgym.store import StoreWriter
 from envgym.task import Task
 from envgym_agents.learn.cluster.elsewhere import elsewhere
@@ -42,7 +39,7 @@ from envgym_agents.learn.overlap import Overlapped, staleness_of
 from envgym_agents.learn.pack import Row, rows_of
 from envgym_agents.learn.parts import Parts, Progress
 from envgym_agents.learn.past import past_groups, whole_episodes
-from envgym_agents.learn.play import Arena, seed_of
+from envgym_agents.learn.play import Arena, arena_of, seed_of
 from envgym_agents.learn.reinforce import Loop
 from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, Metrics, write_comparison, write_report
 from envgym_agents.learn.resolve import Resolved, check_student, resolve, try_agents
@@ -343,7 +340,7 @@ async def opened(
         if spec(config.env).sandbox:
             made = run_backend(config.sandbox, Path(out) / TRAJECTORIES, config.snapshot_every)
             backend = await stack.enter_async_context(made)
-        arena = _arena(config, backend)
+        arena = arena_of(config, backend)
         example = arena.make(named.train_tasks[0])
         stack.push_async_callback(example.close)
         await try_agents(named.agents, example)
@@ -358,22 +355,6 @@ async def opened(
         if learns and (size := config.learner.processes) > 1:
             crew = stack.enter_context(Crew(size, device=config.device, threads=config.threads))
         yield Run(config, folder, named, replace(arena, memory=memory), console, example, crew, places)
-
-
-def _arena(config: TrainConfig, backend: SandboxBackend | None) -> Arena:
-    return Arena(
-        env=config.env,
-        rollout=Rollout(
-            limits=Limits(turns=config.turns, step_s=config.step_s),
-            snapshot_every=config.snapshot_every,
-            durable=config.snapshot_every > 0,
-        ),
-        backend=backend,
-        options=config.env_options,
-        concurrency=config.concurrency,
-        retries=config.reinforce.loop.retries,
-        max_failures=config.max_failures,
-    )
 
 
 def train(

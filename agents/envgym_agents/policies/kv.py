@@ -139,15 +139,14 @@ def packed_attention(
     pieces = _pieces.get()
     sizes = [piece.stop - piece.start for piece in pieces]
     found = []
-    for piece, count, asked, keys, values in zip(
-        pieces, sizes, query.split(sizes, 2), key.split(sizes, 2), value.split(sizes, 2), strict=True
-    ):
-        seen = piece.storage.write(module.layer_idx, piece.past, keys, values)
+    queries, keys, values = (torch.split(one, sizes, 2) for one in (query, key, value))
+    for piece, count, asked, new, told in zip(pieces, sizes, queries, keys, values, strict=True):
+        seen, known = piece.storage.write(module.layer_idx, piece.past, new, told)
         fresh = piece.past == 0 and count > 1 and window is None
         mask = None if fresh else piece.mask(window, query)
         found.append(
             scaled_dot_product_attention(
-                asked, *seen, attn_mask=mask, is_causal=fresh, scale=scale, enable_gqa=grouped
+                asked, seen, known, attn_mask=mask, is_causal=fresh, scale=scale, enable_gqa=grouped
             )
         )
     return torch.cat(found, 2).transpose(1, 2), None

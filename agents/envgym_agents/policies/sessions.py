@@ -60,12 +60,20 @@ class Pool:
         return self.used + count <= self.capacity
 
     def nearest(self, context: Sequence[int], version: int) -> "tuple[TransformerSession | None, int]":
-        """The session that has cached the most of a context's leading ids with these weights, and how many."""
+        """The session that has cached the most of a context's leading ids with these weights, and how many.
+
+        Those that saw images are left out: equal ids are not equal pictures.
+        """
         found, most = None, 0
         for session in self._open:
             bound = min(len(session.ids), len(context) - 1)
             # the next id after the best so far decides mostly, and costs nothing to look at
-            if session.version == version and bound > most and session.ids[most] == context[most]:
+            if (
+                session.version == version
+                and not session.images
+                and bound > most
+                and session.ids[most] == context[most]
+            ):
                 same = common(session.ids, context, bound)
                 if same > most:
                     found, most = session, same
@@ -144,7 +152,7 @@ class TransformerSession:
         `busy` keep theirs.
         """
         past = self._reusable(context, version) if images[: len(self.images)] == self.images else 0
-        if self.pool.packs and len(context) - past > WORTH:
+        if self.pool.packs and not images and len(context) - past > WORTH:
             past = self._take_over(context, version, past)
         if room is not None and len(context) - past > room:
             return None

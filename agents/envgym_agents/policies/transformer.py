@@ -254,7 +254,8 @@ class TransformerPolicy:
 
     def _waits(self, request: _Request, parts: Sequence[Part]) -> bool:
         """Whether a part of this pass computes so much of a request's context that one more pass costs less."""
-        long = [part for part in parts if len(part.ids) > WORTH] if self._pool.packs else ()
+        shares = self._pool.packs and not request.images
+        long = [part for part in parts if len(part.ids) > WORTH and not part.images] if shares else []
         if not long:
             return False
         own = request.session.known(request.context, self.version)
