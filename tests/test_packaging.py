@@ -25,6 +25,7 @@ KEPT_IN_MODULE = {
         "importance", "join", "joined_runs", "kept_turns", "linear", "oldest_version", "probabilities",
         "recent", "span", "starts_of", "success_rate", "turn_bound", "uniform",
     },
+    "browsing": {"Used", "leave_page", "pages_kept", "take_page"},
     "egress": {"Place", "parse_place"},
     "env": {"answered"},
     "episode": {"THOUGHT", "earned"},

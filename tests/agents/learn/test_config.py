@@ -21,7 +21,7 @@ def test_a_file_and_overrides_are_merged(tmp_path):
         ("reinforce.grup=4", "reinforce.grup: there is no such field; did you mean 'group'?"),
         ("reinforc.steps=4", "reinforc: there is no such field; did you mean 'reinforce'?"),
         ("step_s=0", "step_s = 0: Input should be greater than 0"),
-        ("reinforce.clip_low=1.5", "reinforce.clip_low = 1.5: Input should be less than 1"),
+        ("reinforce.clip_low=1.5", "reinforce.clip_low = 1.5: Input should be less than or equal to 1"),
         ("warm_start.max_updates=10", "max_updates 10 is below min_updates 800"),
         ("reinforce.lr=inf", "reinforce.lr = inf: Input should be a finite number"),
         ("warm_start.lr=inf", "warm_start.lr = inf: Input should be a finite number"),
