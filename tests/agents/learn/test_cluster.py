@@ -480,8 +480,10 @@ def test_a_run_that_loses_a_node_goes_on_and_counts_every_prompt_once(hosts, alo
     counts, begun = facts["counters"]["counter"], facts["counters"]["counter"]["started"]
     played_now = {ticket["number"] for ticket in facts["tickets"]}
     waiting = {name.split("-")[0] for name in stored["queue"]["episodes"]}
-    assert counts["trained"] == 60 * 2
-    assert begun == 60 * 2 + counts.get("swept", 0) + len(waiting) + len(played_now)  # none lost, none twice
+    # a step is short of groups where too many in a row taught nothing, which a busy machine decides
+    trained, nothing = counts["trained"], counts.get("abandoned", 0)
+    assert 60 < trained <= 60 * 2
+    assert begun == trained + nothing + counts.get("swept", 0) + len(waiting) + len(played_now)  # once each
     members = Counter(int(episode.group[1:]) for episode in played)
     assert {number for number in range(begun) if members[number] != 4} <= played_now
     assert max(members) < begun

@@ -17,8 +17,10 @@ from envgym_environments.code_repair.trials import Trials
 
 __all__ = ["States", "Tried", "blocks", "probed", "try_tests"]
 
-_EQUAL = 3
-_TWICE = 3
+_EQUAL = 6
+_TWICE = 6
+"""What looks at the code's form, not at what it does, comes out one way or the other by the disguise. So often must
+right code pass, and so many wrong states must come out alike twice."""
 
 
 @dataclass(frozen=True, slots=True)
