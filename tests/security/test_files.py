@@ -354,10 +354,10 @@ open("file", "w").write("deep")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", [2500, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(200)])])
+@pytest.mark.parametrize("depth", [2500, pytest.param(6_000, marks=[pytest.mark.slow, pytest.mark.timeout(200)])])
 def test_a_tree_of_thousands_of_levels_stops_nothing(cell, depth):
     with cell.create() as prisoner:
-        assert prisoner.python(DEEP, str(depth), timeout_s=36 if depth < 10_000 else 100).ok
+        assert prisoner.python(DEEP, str(depth), timeout_s=36 if depth < 6_000 else 100).ok
         digest = prisoner.call("digest")
         assert [len(path) for path in prisoner.call("diff")] == [len("/work") + 2 * depth + len("/file")]
         with prisoner.fork() as fork:
