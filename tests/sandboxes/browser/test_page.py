@@ -1,9 +1,11 @@
 """A page in Chromium: actions land, views show what was asked for, and every failure is typed."""
 
 import asyncio
+import io
 import os
 
 import pytest
+from PIL import Image
 
 from envgym.browsing import open_browser
 from envgym.errors import EnvironmentFailure
@@ -37,6 +39,9 @@ FORM = """<title>Form</title><h1>Form</h1>
  onchange="this.files[0].text().then(t => this.title = this.files[0].name + ':' + t)">
 <p id=over onmouseenter="this.textContent='over'">under</p>
 <div style="height:3000px"></div><button id=far>Far away</button>"""
+
+
+COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255))
 
 
 def names(view):
@@ -86,6 +91,27 @@ def test_what_an_action_scrolls_has_scrolled_when_it_is_over(play):
         assert not wrong
 
     play(work, "<title>Long</title><p>top<div style='height:3000px'></div>")
+
+
+def test_a_picture_is_of_what_is_in_sight_now_and_the_page_hears_nothing_of_it(play):
+    async def work(page):
+        seen = []
+        for round in range(3):
+            for down, colour in enumerate(COLOURS):
+                await page.run(f"scrollTo(7 * {round}, 1000 * {down})")
+                picture = (await page.view(Wanted(tree=False, screenshot=True))).screenshot
+                image = Image.open(io.BytesIO(picture)).convert("RGB")
+                seen.append(
+                    (image.size, image.getpixel((0, 0)), image.getpixel((image.width - 1, image.height - 1)))
+                )
+                assert seen[-1][1:] == (colour, colour), (round, down)
+        assert len({size for size, _, _ in seen}) == 1
+        assert await page.run("[heard.join(), scrollX, scrollY].join()") == ",14,2000"
+
+    bands = "".join(f"<div style='background:rgb{colour}'></div>" for colour in COLOURS)
+    listens = "for (const one of [window, visualViewport]) one.addEventListener('resize', e => heard.push(e.type))"
+    style = "body{margin:0} div{height:1000px;width:3000px}"
+    play(work, f"<title>Bands</title><style>{style}</style>{bands}<script>heard = []; {listens}</script>")
 
 
 def test_what_is_not_possible_is_said_and_costs_nothing(play):
