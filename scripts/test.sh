@@ -3,8 +3,8 @@
 # early). Further arguments go to pytest. What this machine cannot run is listed at the end with its reason.
 # A few that fail are run again at the end, alone on the machine: what passes then is named as passed only the second
 # time, what fails twice has failed. Bounds of time and memory are of the machine's other work too.
-# Many wait more than they compute: those of sandboxes run beside all others. Those that compare times, and what
-# mounts on the host, come last, with nothing beside them.
+# Many wait more than they compute, so three lanes run beside each other. Those that compare times come last, with
+# nothing beside them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -28,9 +28,10 @@ place=${TMPDIR:-/tmp}
 [ -d /dev/shm ] && [ -w /dev/shm ] && place=/dev/shm
 most_again=6
 scratch=$(mktemp -d "$place/envgym-tests-XXXXXX")
-started= beside=
+started=
+beside=()
 finish() {
-  if [ -n "$beside" ]; then kill "$beside" 2>/dev/null && wait "$beside" || true; fi
+  if [ ${#beside[@]} -gt 0 ]; then kill "${beside[@]}" 2>/dev/null && wait "${beside[@]}" || true; fi
   rm -rf "$scratch"
   [ -z "$started" ] || scripts/dockerd.sh stop
 }
@@ -62,21 +63,28 @@ run() { # NAME, then arguments of pytest
 # Of two exit codes of pytest the one that counts: 1 says that tests failed, more that it could not do its work.
 worse() { echo $(($1 > $2 ? $1 : $2)); }
 
-beside_them=(tests/environments/code_repair/suites tests/environments/code_repair/self_play) # so that both take as long
-in_sandboxes=(tests/sandboxes tests/security "${beside_them[@]}")
+# Three at once: those of sandboxes look at what the whole machine holds, so they are in one; so are those of code repair.
+in_sandboxes=(tests/sandboxes tests/security)
+of_code=(tests/environments/code_repair)
 alone=tests/test_benchmarks.py
+others=("${of_code[@]/#/--ignore=}")
+for path in tests/*; do
+  [[ " ${in_sandboxes[*]} $alone " == *" $path "* || $path == */conftest.py || $path == */__pycache__ ]] || others+=("$path")
+done
 side_by_side() { # NAME, then arguments of pytest
-  local name=$1 others=("${beside_them[@]/#/--ignore=}") path status=0
+  local name=$1 status=0 lane
   shift
-  for path in tests/*; do
-    [[ " ${in_sandboxes[*]} $alone " == *" $path "* || $path == */conftest.py || $path == */__pycache__ ]] || others+=("$path")
+  for lane in others of_code; do
+    local -n paths=$lane
+    ENVGYM_FAILED=$scratch/failed-$lane run "$name-$lane" "$@" "${paths[@]}" >"$scratch/$lane.log" 2>&1 &
+    beside+=("$!")
   done
-  ENVGYM_FAILED=$scratch/failed-others run "$name-others" "$@" "${others[@]}" >"$scratch/others.log" 2>&1 &
-  beside=$!
-  run "$name-sandboxes" "$@" "${in_sandboxes[@]}" || status=$(worse "$status" $?)
-  wait "$beside" || status=$(worse "$status" $?)
-  beside=
-  cat "$scratch/others.log"
+  run "$name-in_sandboxes" "$@" "${in_sandboxes[@]}" || status=$(worse "$status" $?)
+  for lane in others of_code; do
+    wait "${beside[0]}" || status=$(worse "$status" $?)
+    beside=("${beside[@]:1}")
+    cat "$scratch/$lane.log"
+  done
   run "$name-alone" "$@" "$alone" || status=$(worse "$status" $?)
   return "$status"
 }
@@ -88,7 +96,7 @@ again() { # the few tests that failed, alone; leaves the status as it is where t
   if [ ${#failed[@]} -eq 0 ] || [ ${#failed[@]} -gt "$most_again" ]; then return 1; fi
   echo "scripts/test.sh: ${#failed[@]} failed; once more, alone:" >&2
   printf '  %s\n' "${failed[@]}" >&2
-  ENVGYM_FAILED= run again "${failed[@]}" || return 1
+  ENVGYM_FAILED= ENVGYM_TURN=all run again "${failed[@]}" || return 1
   echo "scripts/test.sh: passed only the second time, alone: ${failed[*]}" >&2
 }
 

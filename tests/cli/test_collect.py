@@ -186,6 +186,7 @@ def test_what_the_world_never_answered_is_spent(tmp_path: Path) -> None:
         assert Meter(Budget(), store, spent=spent_in(tmp_path / "s")).spent == meter.spent == Spent(usd=2.0)
 
 
+@pytest.mark.slow
 def test_what_a_kill_made_an_agent_say_again_is_spent_twice_and_in_the_episode_once(
     envgym: Any, paid: None, tmp_path: Path
 ) -> None:

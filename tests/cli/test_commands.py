@@ -36,6 +36,7 @@ def test_list_says_what_there_is_and_what_is_missing(envgym, memory):
     assert all(name in text for name in names("environments"))
 
 
+@pytest.mark.slow
 def test_list_survives_a_package_that_cannot_be_imported(envgym, tmp_path, monkeypatch):
     place = tmp_path / "broken-1.0.dist-info"
     place.mkdir()

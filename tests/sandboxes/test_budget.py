@@ -46,6 +46,7 @@ def make_any(request):
     return request.getfixturevalue(request.param)
 
 
+@pytest.mark.slow
 def test_a_command_ends_when_its_processor_time_is_used_up(make_any, run, world):
     async def main():
         async with make_any() as backend, await backend.create(bounded(world, command_cpu_s=0.4)) as sandbox:

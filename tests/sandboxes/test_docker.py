@@ -429,6 +429,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_m_kill_9_of_the_owner_leaves_no_container(make_docker, state):
     command = [sys.executable, "-c", OWNER_PROGRAM, str(state)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:

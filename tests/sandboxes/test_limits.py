@@ -96,6 +96,7 @@ WIDEST = {"memory_bytes": 1 << 50, "pids": (1 << 22) - 64, "disk_bytes": 1 << 50
 NARROWEST = {"memory_bytes": 16 << 20, "pids": 8, "disk_bytes": 1 << 20, "file_bytes": 1 << 16}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bounds", [WIDEST, NARROWEST], ids=["widest", "narrowest"])
 def test_whatever_bounds_are_allowed_the_kernel_takes_and_a_command_can_keep(make, make_landlock, run, bounds):
     cpus = {"cpus": 8192.0 if bounds is WIDEST else 0.01} if "cpu" in controllers() else {}

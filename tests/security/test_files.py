@@ -357,9 +357,9 @@ open("file", "w").write("deep")
 @pytest.mark.parametrize("depth", [2500, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(200)])])
 def test_a_tree_of_thousands_of_levels_stops_nothing(cell, depth, request):
     if "docker-copy" in request.node.name:
-        depth = min(depth, 6_000)  # it takes the square: 22 s for a look at 10,000, 43 for a fork's first
+        depth = min(depth, 4_000)  # it takes the square: 22 s for a look at 10,000, 43 for a fork's first
     with cell.create() as prisoner:
-        assert prisoner.python(DEEP, str(depth), timeout_s=36 if depth < 6_000 else 100).ok
+        assert prisoner.python(DEEP, str(depth), timeout_s=36 if depth < 4_000 else 100).ok
         digest = prisoner.call("digest")
         assert [len(path) for path in prisoner.call("diff")] == [len("/work") + 2 * depth + len("/file")]
         with prisoner.fork() as fork:

@@ -237,6 +237,7 @@ def test_an_episode_waits_for_room_to_go_on_in_and_does_not_begin_again(
     assert "begins again" not in caplog.text
 
 
+@pytest.mark.slow
 def test_where_there_is_never_room_the_episodes_fail_in_the_end() -> None:
     episodes = asyncio.run(all_of(stream(jobs(3, Room(0)), concurrency=3, patience_s=0.3, retries=2)))
     assert [episode.failure and episode.failure.kind for episode in episodes] == ["PoolFull"] * 3

@@ -68,6 +68,7 @@ print("matplotlib.pyplot" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_curves_are_png_files_without_pyplot(tmp_path):
     command = [sys.executable, "-c", CURVES, str(tmp_path)]  # others of this process may have loaded pyplot
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)

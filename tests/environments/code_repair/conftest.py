@@ -155,7 +155,16 @@ def write_sdist() -> Callable[[Path, dict[str, str]], str]:
 @pytest.fixture
 def broken(tmp_path: Path) -> Task:
     """A task made by hand: `total` of the package `small` subtracts, which two tests notice."""
-    tree = tmp_path / "broken"
+    return make_broken(tmp_path / "broken")
+
+
+@pytest.fixture(scope="module")
+def broken_for_all(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    """That task once, for what several tests share."""
+    return make_broken(tmp_path_factory.mktemp("for-all") / "broken")
+
+
+def make_broken(tree: Path) -> Task:
     (tree / "tests").mkdir(parents=True)
     (tree / "small.py").write_text(CODE.replace("result += value", "result -= value"))
     (tree / "tests" / "test_small.py").write_text(TESTS)

@@ -89,6 +89,7 @@ sys.exit(run(sys.argv[2:]))
 """
 
 TURNS = 10
+COUNT = 20
 
 
 def collect(told: Path, out: Path, tasks: Path, count: int, *more: str) -> list[str]:
@@ -106,13 +107,28 @@ def played(out: Path) -> dict[str, Episode]:
     return {episode.id: plain(episode) for episode in StoreReader(out)}
 
 
+def write_many(broken: Task, count: int, path: Path) -> Path:
+    write_tasks([broken.model_copy(update={"id": f"small/{number}"}) for number in range(count)], path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(broken_for_all: Task, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Episode]:
+    """What a collection plays that nobody stops."""
+    place = tmp_path_factory.mktemp("whole")
+    tasks = write_many(broken_for_all, COUNT, place / "tasks.jsonl")
+    command = collect(place / "told", place / "store", tasks, COUNT, "--sandbox", "namespace")
+    subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
+    return played(place / "store")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("sandbox", "snapshot_every"), [("namespace", 0), ("namespace", 2), ("pool", 2)])
 def test_a_collection_in_real_sandboxes_is_killed_and_goes_on(
-    broken: Task, tmp_path: Path, sandbox: str, snapshot_every: int
+    broken: Task, whole: dict[str, Episode], tmp_path: Path, sandbox: str, snapshot_every: int
 ) -> None:
-    tasks, out, told, count = tmp_path / "tasks.jsonl", tmp_path / "store", tmp_path / "told", 20
-    write_tasks([broken.model_copy(update={"id": f"small/{number}"}) for number in range(count)], tasks)
+    out, told, count = tmp_path / "store", tmp_path / "told", COUNT
+    tasks = write_many(broken, count, tmp_path / "tasks.jsonl")
     option = ("--sandbox", sandbox, *(("--snapshot-every", str(snapshot_every)) if snapshot_every else ()))
     rng, kills = random.Random(snapshot_every), 3
     for kill in range(kills):
@@ -148,10 +164,7 @@ def test_a_collection_in_real_sandboxes_is_killed_and_goes_on(
     replayed = [line for line in ended.stderr.splitlines() if "no snapshot of it can be restored" in line]
     assert replayed == []
     assert not (out / SNAPSHOTS).exists(), "the run's snapshots went with its last episode"
-    whole = tmp_path / "whole"
-    again = collect(tmp_path / "t", whole, tasks, count, "--sandbox", "namespace")
-    subprocess.run(again, capture_output=True, text=True, check=True, timeout=200)
-    assert played(out) == played(whole)
+    assert played(out) == whole
     NamespaceBackend().reap()
     assert NamespaceBackend().reap() == [], "what the killed processes left can be removed"
 

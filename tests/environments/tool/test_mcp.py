@@ -80,6 +80,7 @@ def test_tools_are_listed_checked_and_called():
     assert not left(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fault", "said"),
     [
@@ -144,6 +145,7 @@ def test_a_server_that_always_dies_is_given_up_and_the_run_is_not():
     play(McpServer(LINES, restarts=2, **PATIENT), drive)
 
 
+@pytest.mark.slow
 def test_what_a_server_started_is_gone_after_close():
     async def drive(box: Toolbox, mcp: McpTools) -> None:
         pids[:] = map(int, (await one(box, "leave_child")).text.split())

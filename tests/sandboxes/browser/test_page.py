@@ -369,6 +369,7 @@ def test_a_spec_that_cannot_be_is_refused_at_once(loop, spec, why):
     loop.run(work())
 
 
+@pytest.mark.slow
 def test_no_more_pages_open_at_once_than_there_are_cores(loop, site):
     spec = PageSpec({"http://a.test": site("<p>x")}, start="http://a.test/")
     most = max(2, len(os.sched_getaffinity(0)))

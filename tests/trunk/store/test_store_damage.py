@@ -539,6 +539,7 @@ def test_a_missing_file_of_a_shard_is_named_and_costs_that_shard_only(
         assert len(reader.tokens()) == 6 - lost
 
 
+@pytest.mark.slow
 @relaxed
 @given(several, st.sampled_from(["hot", "cold"]), st.randoms(use_true_random=False))
 def test_what_is_left_without_damage_is_what_a_store_of_the_rest_would_hold(

@@ -66,6 +66,7 @@ def test_an_unknown_kind_is_named_with_those_there_are() -> None:
         kind_named("songs")
 
 
+@pytest.mark.slow
 @pytest.mark.namespaces
 def test_a_class_of_a_package_becomes_a_certified_task_that_the_expert_solves(
     made_of_shelf, keeps_the_contract, in_backend

@@ -170,6 +170,7 @@ def lying(n):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.namespaces
 def test_a_measured_process_hides_no_work_and_what_it_says_is_data(in_backend) -> None:
     async def body(backend) -> None:

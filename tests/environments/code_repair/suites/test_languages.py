@@ -46,6 +46,23 @@ async def made(language: str, backend: SandboxBackend) -> list[Task]:
     return _MADE[language]
 
 
+async def check_carried(task: Task, language: str, backend: SandboxBackend) -> None:
+    """It carries what rebuilds and grades it, and does not show its answer."""
+    data = task.metadata
+    assert Suite.model_validate(data["suite"]).language == data["language"] == language
+    assert all(data[key] for key in ("package", "version", "sha256", "origin", "licence", "operator", "module"))
+    guards = Guards.model_validate(data["guards"])
+    assert guards.canaries
+    assert guards.twins
+    assert not set(data["fail_to_pass"]) & set(data["pass_to_pass"])
+    assert f"line {data['line']}" not in task.prompt
+    assert all(data["gold"]["right"] not in task.prompt for _ in [0] if len(data["gold"]["right"]) > 12)
+    text = await Trials(task, backend, Memo()).source(data["module"])
+    assert text is not None
+    assert restore(text, data["gold"]) not in task.world.files.values()
+    assert restore(text, data["gold"]) != text
+
+
 def run(body) -> None:
     async def work() -> None:
         async with make_backend("namespace") as backend:
@@ -56,13 +73,16 @@ def run(body) -> None:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_three_tasks_of_a_real_project_are_resolved_by_their_answers_and_by_no_cheat(language: str) -> None:
+def test_three_tasks_of_a_real_project_are_whole_and_resolved_by_their_answers_and_by_no_cheat(
+    language: str,
+) -> None:
     """Of the cheats two for each language: a small project (`test_suite_cheats`) and the matrix play all."""
 
     async def body(backend: SandboxBackend) -> None:
         tasks = await made(language, backend)
         assert len(tasks) == 3 == len({task.id for task in tasks})
         for task in tasks:
+            await check_carried(task, language, backend)
             grader = CodeRepairGrader(backend, memo=Memo())
             gold = await grader.grade(task, task.metadata["gold"]["patch"])
             assert (gold.reward, gold.channels["f2p"], gold.channels["p2p"]) == (1.0, 1.0, 1.0), (task.id, gold)
@@ -73,30 +93,6 @@ def test_three_tasks_of_a_real_project_are_resolved_by_their_answers_and_by_no_c
         cheats = [OF_SUITES[(place + step) % len(OF_SUITES)] for step in (0, 1)]
         found = await audit(tasks[:1], lambda task: CodeRepair(task, backend), cheats, idle=IDLE.script)
         assert not [attempt for attempt in found if attempt.gains]
-
-    run(body)
-
-
-@pytest.mark.turns
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_a_task_carries_what_rebuilds_and_grades_it_and_does_not_show_its_answer(language: str) -> None:
-    async def body(backend: SandboxBackend) -> None:
-        for task in await made(language, backend):
-            data = task.metadata
-            assert Suite.model_validate(data["suite"]).language == data["language"] == language
-            assert all(
-                data[key] for key in ("package", "version", "sha256", "origin", "licence", "operator", "module")
-            )
-            guards = Guards.model_validate(data["guards"])
-            assert guards.canaries
-            assert guards.twins
-            assert not set(data["fail_to_pass"]) & set(data["pass_to_pass"])
-            assert f"line {data['line']}" not in task.prompt
-            assert all(data["gold"]["right"] not in task.prompt for _ in [0] if len(data["gold"]["right"]) > 12)
-            text = await Trials(task, backend, Memo()).source(data["module"])
-            assert text is not None
-            assert restore(text, data["gold"]) not in task.world.files.values()
-            assert restore(text, data["gold"]) != text
 
     run(body)
 
