@@ -143,6 +143,21 @@ def test_a_closed_standard_output_is_one_line(arguments):
     assert done.stderr.count("\n") == 1
 
 
+def test_an_interrupt_while_the_program_is_imported_is_one_line():
+    interrupting = (
+        "import runpy, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "runpy.run_module('envgym', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", interrupting], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "envgym: interrupted\n")
+
+
 @pytest.mark.slow
 def test_an_interrupted_collection_says_what_is_kept_and_how_to_go_on(tmp_path):
     out = tmp_path / "episodes"
