@@ -98,6 +98,7 @@ _SELECTED = """(() => { const field = document.activeElement;
     return field.value.slice(field.selectionStart, field.selectionEnd);
   }
   return String(getSelection()); })()"""
+_PLACE = "(() => { try { return __quiet.place(%f, %f); } catch { return true; } })()"
 
 
 async def perform(tab: Tab, action: PageAction, clipboard: list[str]) -> None:
@@ -118,7 +119,7 @@ async def perform(tab: Tab, action: PageAction, clipboard: list[str]) -> None:
             await _press(tab, keys, clipboard)
         case Scroll(dx, dy, target):
             at = (tab.spec.size[0] / 2, tab.spec.size[1] / 2) if target is None else await _point(tab, target)
-            tab.scrolls = True
+            tab.scrolls = await tab.run(_PLACE % at)
             await _mouse(tab, [("mouseMoved", at, {}), ("mouseWheel", at, {"deltaX": dx, "deltaY": dy})])
         case Select(target, options):
             await _told(tab, await _element(tab, target), _CHOOSE, list(options))

@@ -61,7 +61,8 @@ class Tab:
         self.failed = ""
         self.dragged: dict[str, Any] | None = None
         self.busy = False
-        self.scrolls = False  # what was done may scroll, which the document knows with its next frame only
+        # what was done may scroll, which the document knows with its next frame only; of a wheel, where all was before
+        self.scrolls: bool | str = False
         self.mouse: tuple[float, float] | None = None
         self._facts: Facts | None = None
         self.on_download: Callable[[dict[str, Any]], None] = lambda _: None

@@ -93,6 +93,19 @@ def test_what_an_action_scrolls_has_scrolled_when_it_is_over(play):
     play(work, "<title>Long</title><p>top<div style='height:3000px'></div>")
 
 
+def test_a_first_wheel_has_scrolled_whatever_it_is_over_and_whatever_the_page_says_of_it(play):
+    async def work(page):
+        await page.act(Scroll(dy=400, target=Target(role="listbox")))
+        assert await page.run("document.querySelector('select').scrollTop") > 0
+        for mine in ("elementFromPoint", "querySelector", "getAnimations"):
+            await page.run(f"document.{mine} = () => {{ throw new Error('nowhere') }}, 0")
+        assert (await page.act(Scroll(dy=5000))).outcome is Outcome.DONE
+        assert await page.run("scrollY") > 1000
+
+    options = "".join(f"<option>{number}" for number in range(99))
+    play(work, f"<title>Long</title><select multiple>{options}</select><div style='height:3000px'></div>")
+
+
 def test_a_picture_is_of_what_is_in_sight_now_and_the_page_hears_nothing_of_it(play):
     async def work(page):
         seen = []

@@ -7,6 +7,9 @@
   const later = window.setTimeout.bind(window), forget = window.clearTimeout.bind(window);
   const frame = window.requestAnimationFrame.bind(window), unframe = window.cancelAnimationFrame.bind(window);
   const every = window.setInterval.bind(window), stop = window.clearInterval.bind(window);
+  // bound before the page's own code can put something else in their place
+  const elementAt = document.elementFromPoint.bind(document), select = document.querySelector.bind(document);
+  const animations = document.getAnimations && document.getAnimations.bind(document);
   const timers = new Set(), frames = new Set(), intervals = new Set();
   const SOON = 1000, DEEPEST = 8, OFTEN = 250;
   let depth = 0, changed = -1e9, deep = -1e9, framed = false, shown = false;
@@ -43,7 +46,7 @@
     subtree: true, childList: true, attributes: true, characterData: true,
   });
   watch();
-  const animated = () => document.getAnimations && document.getAnimations().some((one) => {
+  const animated = () => animations && animations().some((one) => {
     if (one.playState !== 'running' || !one.effect) return false;
     const left = one.effect.getComputedTiming().endTime - Number(one.currentTime || 0);
     return Number.isFinite(left) && left < 3000;
@@ -53,7 +56,8 @@
     ticking: intervals.size > 0 || now() - deep < OFTEN, changed: now() - changed,
   });
   // What only the next frame brings: observers of sizes and sights, scrolling that is listened to, a focus that was
-  // asked for; and where a wheel or a key has scrolled to, which is asked for as `drawn`. Else no frame is waited for:
+  // asked for; and where a wheel or a key has scrolled to, which is asked for as `drawn` (of a wheel, the place
+  // before). Else no frame is waited for:
   // there are sixty a second.
   for (const name of ['ResizeObserver', 'IntersectionObserver']) {
     const Real = window[name];
@@ -76,9 +80,9 @@
   listen.call(window, 'mouseover', (event) => { over = event.target; }, { capture: true, passive: true });
   const needed = () => framed || !shown || frames.size > 0 || window.frames.length > 0 || window.onscroll
     || window.onresize || document.onscroll
-    || document.querySelector('[autofocus],[loading=lazy],[onscroll],[onscrollend],[onresize]');
+    || select('[autofocus],[loading=lazy],[onscroll],[onscrollend],[onresize]');
   const hop = (mouse, drawn) => new Promise((done) => {
-    const under = mouse && document.elementFromPoint(mouse[0], mouse[1]), before = over;
+    const under = mouse && elementAt(mouse[0], mouse[1]), before = over;
     if (!drawn && !needed() && (!under || under === over)) {
       later(() => later(done, 0), 0);
       return;
@@ -91,6 +95,14 @@
       later(done, 0);
     });
   });
+  // Where all that a wheel can move there has been scrolled to. Chromium says that it took a wheel before anything
+  // scrolls, mostly by one frame: so it is asked for before and after.
+  const FRAMES_OF_A_WHEEL = 4;
+  const place = (x, y) => {
+    const found = [window.scrollX, window.scrollY];
+    for (let one = elementAt(x, y); one; one = one.parentElement) found.push(one.scrollLeft, one.scrollTop);
+    return found.join();
+  };
   const inner = () => {
     const found = [];
     for (let at = 0; at < window.frames.length && at < 20; at += 1) {
@@ -100,6 +112,9 @@
   };
   const wait = async (quiet, most, mouse, drawn) => {
     const began = now();
+    for (let left = FRAMES_OF_A_WHEEL; typeof drawn === 'string' && left > 1 && place(...mouse) === drawn; left -= 1) {
+      await hop(mouse, true);
+    }
     for (;;) {
       await hop(mouse, drawn);
       const all = [state(), ...inner()];
@@ -108,6 +123,6 @@
       await new Promise((done) => later(done, 4));
     }
   };
-  Object.defineProperty(window, '__quiet', { value: Object.freeze({ state, wait }) });
+  Object.defineProperty(window, '__quiet', { value: Object.freeze({ state, wait, place }) });
   if (navigator.serviceWorker) Object.defineProperty(Navigator.prototype, 'serviceWorker', { get: () => undefined });
 })();
