@@ -4,9 +4,9 @@
 
 Every run begins at the same imitated model and plays as many steps of a game whose worlds never wait, so its
 numbers are a function of the seed. All switches are off by default but the bound on a gradient's length, which
-plain PPO has not here. Beside success on held-out tasks: how far the policy went from where it began (the KL, by k3 of what it
-sampled in the last steps), its entropy, tokens of an episode, the share of clipped tokens, and how much of the
-targets' variance the critic's values explain. Nothing here says what the switches do to a large model; no bar.
+plain PPO has not here. Beside success on held-out tasks: the KL of an update (k3 of its tokens), the policy's
+entropy, the share of clipped tokens, how much of the targets' variance the critic's values explain, and the
+gradient's length, in the last quarter of the steps. It says nothing of large models, and has no bar.
 Source of the switches: "Secrets of RLHF, part I: PPO" (Zheng et al. 2023, arXiv 2307.04964).
 """
 
