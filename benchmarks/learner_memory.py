@@ -23,8 +23,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 WIDTH, VOCABULARY, CHUNK = 64, 32_000, 256
 VOCABULARIES = (8_000, 32_000, 128_000, 152_000)
-LOGITS_MIB = 8
-"""Most MiB of logits at once where vocabularies are compared: 256 positions of the smallest."""
+LOGITS_MIB = {True: 8, False: 32}
+"""Most MiB of logits at once where vocabularies are compared, by --quick: what every one of them fills."""
 
 
 def grown(work):
@@ -66,11 +66,11 @@ def peak(work, *arguments):
         return pool.apply(work, arguments)
 
 
-def by_vocabulary(vocabularies, lengths):
+def by_vocabulary(vocabularies, lengths, most_mib):
     """By vocabulary, in MiB: the growth by length, the output layer's gradient, all logits if they were there."""
     found = {}
     for vocabulary in vocabularies:
-        chunk = positions_at_once(CHUNK, LOGITS_MIB, vocabulary)
+        chunk = positions_at_once(lengths[0], most_mib, vocabulary)
         grew = {length: peak(head, length, chunk, vocabulary) for length in lengths}
         whole = 4 * lengths[-1] * vocabulary / 2**20
         found[vocabulary] = {"chunk": chunk, "grew": grew, "logits": whole,
@@ -90,7 +90,9 @@ def main():
     whole = {length: peak(head, length, length) for length in lengths[-1 if given.quick else 0 :] if length <= 4096}
     longest = 1024 if given.quick else 4096
     depth = 1024 if given.quick else 2048
-    wide = by_vocabulary(VOCABULARIES[:2] if given.quick else VOCABULARIES, (longest // 4, longest))
+    wide = by_vocabulary(
+        VOCABULARIES[:2] if given.quick else VOCABULARIES, (longest // 2, longest), LOGITS_MIB[given.quick]
+    )
     rows = [
         Row(f"logits of {lengths[-1]} positions, in chunks of {CHUNK}", chunked[lengths[-1]],
             chunked[lengths[0]], f"of {lengths[0]}", "MiB", 1.25),
@@ -102,7 +104,7 @@ def main():
     least = beside_the_gradient(wide[VOCABULARIES[0]])
     for vocabulary, one in wide.items():
         name, (short, long) = f"{longest} positions of {vocabulary:,} ids", one["grew"].values()
-        rows.append(Row(name, long, short, f"of {longest // 4}", "MiB", 1.25))
+        rows.append(Row(name, long, short, f"of {longest // 2}", "MiB", 1.25))
         if vocabulary != VOCABULARIES[0]:
             apart = beside_the_gradient(one)
             rows.append(Row(f"{name}, without the gradient", apart, least, f"{VOCABULARIES[0]:,} ids", "MiB", 1.25))
