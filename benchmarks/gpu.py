@@ -1,9 +1,10 @@
 """Learner and sampler on this machine's GPU: tokens a second, FLOP utilisation, shared prefixes, overlap.
 
 First the device's facts and its own ceilings (a large matrix product, a large copy), then random-weight models of
-0.5 and 3 billion parameters over 8k to 64k packed tokens, forward and backward, bfloat16, checkpointed layers,
-logits in chunks; then eight rollouts with 75 % common tokens, shared and not; then the smallest model as a sampler,
-beside `generate` with a static batch, and sampling and learning at once beside the longer of both alone.
+0.5 and 3 billion parameters over 8k to 64k packed tokens (in sequences of 8,192, and the longest as one sequence
+too), forward and backward, bfloat16, checkpointed layers, logits in chunks; then eight rollouts with 75 % common
+tokens, shared and not; then the smallest model as a sampler, beside `generate` with a static batch, and sampling
+and learning at once beside the longer of both alone.
 
 Utilisation counts 6 operations a parameter and token and the causal attention, not what checkpointing computes
 again, over the measured product's rate. Without a GPU the same runs at tiny sizes on the CPU, to see that it works.
@@ -30,6 +31,8 @@ from envgym.policy import Prompt
 SIZES = {"0.5B": (896, 4864, 24, 14, 2, 151_936), "3B": (2048, 11_008, 36, 16, 2, 151_936)}
 TINY = {"tiny": (32, 64, 2, 2, 1, 512)}
 TOKENS = (8192, 16_384, 32_768, 65_536)
+LONGEST = 8192
+"""Tokens of one packed sequence; the last of TOKENS is tried as one sequence, too."""
 
 
 def made(shape, device):
@@ -43,6 +46,22 @@ def made(shape, device):
     with torch.device(device):
         model = Qwen2ForCausalLM(config)
     return model.to(torch.bfloat16 if device == "cuda" else torch.float32).eval()
+
+
+def scorer_of(model, device):
+    """As the learner scores; ends with what to do where attention cannot be computed in blocks."""
+    sizes = {"chunk": 2048, "logits_mib": 1280} if device == "cuda" else {"chunk": 16}
+    scorer = Scorer(model, checkpointed=True, **sizes)
+    if not scorer.blocks:
+        raise SystemExit(f"gpu: no attention in blocks on {device}; does torch.compile work there?")
+    return scorer
+
+
+def packings(device):
+    """(tokens in all, tokens of one sequence)."""
+    if device != "cuda":
+        return [(128, 64), (128, 128)]
+    return [*((tokens, min(tokens, LONGEST)) for tokens in TOKENS), (TOKENS[-1], TOKENS[-1])]
 
 
 def wait(device):
@@ -138,7 +157,7 @@ def played(name, shape, device):
     """The model as a sampler, and beside a learner of its own that works at the same time."""
     count, length, most = (64, 512, 128) if device == "cuda" else (4, 16, 8)
     model, asked = made(shape, device), prompts(shape[-1], count, length)
-    learner = Scorer(deepcopy(model), checkpointed=True, chunk=2048 if device == "cuda" else 16)
+    learner = scorer_of(deepcopy(model), device)
     batch = shared(rows_of_length(shape[-1], 16_384 if device == "cuda" else 128, length), device)
 
     def learn():
@@ -173,22 +192,24 @@ def main():
     results = []
     rows = []
     for name, shape in (SIZES if device == "cuda" else TINY).items():
-        scorer = Scorer(made(shape, device), checkpointed=True, chunk=2048 if device == "cuda" else 16)
-        for tokens in TOKENS if device == "cuda" else (128,):
-            packed = rows_of_length(shape[-1], tokens, min(tokens, 8192) if device == "cuda" else 64)
+        scorer = scorer_of(made(shape, device), device)
+        for tokens, length in packings(device):
+            packed = rows_of_length(shape[-1], tokens, length)
             took = step_seconds(scorer, packed, device)
             share = operations(shape, packed) / took / rate
-            results.append({"model": name, "tokens": tokens, "tokens_per_s": tokens / took, "mfu": share})
-            print(f"{name}, {tokens} packed: {tokens / took:,.0f} tokens/s, {share:.1%} of the product's rate")
-            rows.append(Row(f"{name}, {tokens} packed: MFU", share, 0.36, "prime-rl at 65k", "share"))
-        length = 8192 if device == "cuda" else 64
+            what = f"{name}, {tokens} tokens in {tokens // length}"
+            results.append(
+                {"model": name, "tokens": tokens, "length": length, "tokens_per_s": tokens / took, "mfu": share}
+            )
+            print(f"{what}: {tokens / took:,.0f} tokens/s, {share:.1%} of the product's rate")
+            rows.append(Row(f"{what}: MFU", share, 0.36, "prime-rl at 65k", "share"))
+        length = LONGEST if device == "cuda" else 64
         together = rollouts(shape[-1], length, common=True)
         limit = sum(len(one.ids) - 1 for one in together) / len(grown([one.ids[:-1] for one in together]).ids)
         both = [step_seconds(scorer, one, device)
                 for one in (rollouts(shape[-1], length, common=False), together)]  # fmt: skip
         rows.append(Row(f"{name}: limit over the gain of sharing", limit, both[0] / both[1], "gain", "times",
                         limit / 2.5 if device == "cuda" else None))  # fmt: skip
-        assert scorer.shares_prefixes
     name, shape = next(iter((SIZES if device == "cuda" else TINY).items()))
     rows += played(name, shape, device)
     finish("gpu", rows, given, **facts, product_flops=rate, copy_bytes_s=bandwidth, results=results)

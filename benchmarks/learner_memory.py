@@ -1,10 +1,11 @@
 """The learner's peak memory over sampled positions and vocabulary: flat beyond the chunk in which logits exist.
 
 Forward and backward from hidden states through the output layer, chunked and whole, each in a process of its own.
-The curve is the growth of the peak; what is left to grow with the length are the hidden states and a few numbers a
-position, and with the vocabulary one chunk's logits and the output layer's gradient. So for each vocabulary the
-peak of many positions stands beside that of two chunks, and beside the bytes of the logits alone, were they there
-at once. A last row has whole models with and without checkpointed layers.
+The curve is the growth of the peak. A chunk is bounded in positions and in MiB, so it has fewer positions where the
+vocabulary is large. What is left to grow with the length are the hidden states and a few numbers a position; with
+the vocabulary, the output layer's gradient: that of one chunk, and the sum of all, as large as the weights each.
+That part is arithmetic (2 x vocabulary x width x 4 bytes) and is taken off where vocabularies are compared; both
+numbers are in the results. A last row has whole models with and without checkpointed layers.
 """
 
 import ctypes
@@ -14,16 +15,16 @@ import resource
 import numpy as np
 import torch
 from _harness import Row, finish, options
-from envgym_agents.learn.head import in_chunks
+from envgym_agents.learn.head import in_chunks, positions_at_once
 from envgym_agents.learn.pack import Row as Sampled
 from envgym_agents.learn.pack import padded
 from envgym_agents.learn.score import Scorer
 from transformers import LlamaConfig, LlamaForCausalLM
 
 WIDTH, VOCABULARY, CHUNK = 64, 32_000, 256
-VOCABULARIES = (1_000, 8_000, 32_000, 128_000)
-LEAST = 8_000
-"""Below this vocabulary a chunk of logits is small beside the hidden states themselves: shown, without a bar."""
+VOCABULARIES = (8_000, 32_000, 128_000, 152_000)
+LOGITS_MIB = {True: 8, False: 32}
+"""Most MiB of logits at once where vocabularies are compared, by --quick: what every one of them fills."""
 
 
 def grown(work):
@@ -65,13 +66,21 @@ def peak(work, *arguments):
         return pool.apply(work, arguments)
 
 
-def by_vocabulary(vocabularies, length):
-    """MiB by vocabulary: of two chunks, of `length` positions, and of the logits of these, were all there."""
-    return {
-        vocabulary: (peak(head, 2 * CHUNK, CHUNK, vocabulary), peak(head, length, CHUNK, vocabulary),
-                     4 * length * vocabulary / 2**20)
-        for vocabulary in vocabularies
-    }  # fmt: skip
+def by_vocabulary(vocabularies, lengths, most_mib):
+    """By vocabulary, in MiB: the growth by length, the output layer's gradient, all logits if they were there."""
+    found = {}
+    for vocabulary in vocabularies:
+        chunk = positions_at_once(lengths[0], most_mib, vocabulary)
+        grew = {length: peak(head, length, chunk, vocabulary) for length in lengths}
+        whole = 4 * lengths[-1] * vocabulary / 2**20
+        found[vocabulary] = {"chunk": chunk, "grew": grew, "logits": whole,
+                             "gradient": 2 * 4 * WIDTH * vocabulary / 2**20}  # fmt: skip
+    return found
+
+
+def beside_the_gradient(one):
+    """MiB of the longest, without what belongs to the weights."""
+    return list(one["grew"].values())[-1] - one["gradient"]
 
 
 def main():
@@ -81,7 +90,9 @@ def main():
     whole = {length: peak(head, length, length) for length in lengths[-1 if given.quick else 0 :] if length <= 4096}
     longest = 1024 if given.quick else 4096
     depth = 1024 if given.quick else 2048
-    wide = by_vocabulary(VOCABULARIES[:2] if given.quick else VOCABULARIES, longest)
+    wide = by_vocabulary(
+        VOCABULARIES[:2] if given.quick else VOCABULARIES, (longest // 2, longest), LOGITS_MIB[given.quick]
+    )
     rows = [
         Row(f"logits of {lengths[-1]} positions, in chunks of {CHUNK}", chunked[lengths[-1]],
             chunked[lengths[0]], f"of {lengths[0]}", "MiB", 1.25),
@@ -90,10 +101,14 @@ def main():
         Row(f"8 layers, {depth} positions, checkpointed", peak(layers, depth, True),
             peak(layers, depth, False), "everything kept", "MiB", 1.0),
     ]  # fmt: skip
-    for vocabulary, (short, long, full) in wide.items():
-        name = f"{longest} positions of {vocabulary:,} ids, in chunks"
-        rows.append(Row(name, long, short, f"of {2 * CHUNK}", "MiB", 1.25 if vocabulary >= LEAST else None))
-        rows.append(Row(name, long, full, "their logits alone", "MiB"))
+    least = beside_the_gradient(wide[VOCABULARIES[0]])
+    for vocabulary, one in wide.items():
+        name, (short, long) = f"{longest} positions of {vocabulary:,} ids", one["grew"].values()
+        rows.append(Row(name, long, short, f"of {longest // 2}", "MiB", 1.25))
+        if vocabulary != VOCABULARIES[0]:
+            apart = beside_the_gradient(one)
+            rows.append(Row(f"{name}, without the gradient", apart, least, f"{VOCABULARIES[0]:,} ids", "MiB", 1.25))
+        rows.append(Row(name, long, one["logits"], "their logits alone", "MiB"))
     finish("learner_memory", rows, given, chunked_mib=chunked, whole_mib=whole, by_vocabulary_mib=wide)
 
 

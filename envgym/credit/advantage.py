@@ -23,7 +23,7 @@ def gae(
 
     rewards_K, values_K: what each step earned, and the value before it; rows [R + 1] offsets; tail_R: the value
     after each row's last step (0 where it ended by itself). lam=0: one-step differences; lam=1: return minus value.
-    Source: Schulman et al. 2016, eq. 11 and 16.
+    Source: GAE (Schulman et al. 2016, arXiv 1506.02438).
     """
     found = _gains(values_K, rows, gamma, tail_R)
     found += rewards_K
@@ -53,7 +53,7 @@ def advantage(
 
     Within a segment rewards are discounted per turn; lam counts per segment. With every state known and lam=1 this
     is the return minus the state's value.
-    Sources: GAE as `gae`; segments between measured states, SPO (Guo et al. 2025, arXiv 2505.23564, section 3);
+    Sources: GAE as `gae`; segments between measured states, SPO (Guo et al. 2025, arXiv 2505.23564);
     discounting inside them, semi-Markov options (Sutton, Precup & Singh 1999, section 3).
     """
     checked_term("advantage", "earned", earned, [(Level.TURN, Meaning.REWARD)], "rewards()")

@@ -40,7 +40,7 @@ def centre(
     peers_K: numbers from 0; equal ones are peers. "leave_one_out" leaves the value itself out of its baseline;
     "std" divides by the peers' population standard deviation (a known bias towards nearly solved and nearly
     unsolved tasks, Liu et al. 2025: off by default), and equal peers stay 0.
-    Sources: mean, GRPO (Shao et al. 2024, section 4.1.2); leave-one-out, RLOO (Ahmadian et al. 2024, eq. 5).
+    Sources: mean, GRPO (Shao et al. 2024, section 4.1.2); leave-one-out, RLOO (Ahmadian et al. 2024).
     """
     known = ~np.isnan(values_K)
     if not known.all():
@@ -172,7 +172,7 @@ def leave_one_out(*, scale: Scale = "none") -> Part:
 def state_peers(*, baseline: Literal["mean", "leave_one_out"] = "mean", scale: Scale = "none") -> Part:
     """A turn's return minus that of the group's turns of its actor in the same state; 0 for one that was met once.
 
-    Source: step-level groups, GiGPO (Feng et al. 2025, arXiv 2505.10978, eq. 7); the keys come from the
+    Source: step-level groups, GiGPO (Feng et al. 2025, arXiv 2505.10978); the keys come from the
     environment, so peers are found in linear time and noise in observations does not part them.
     """
     scale = _compared(baseline, scale)
@@ -247,7 +247,7 @@ def whiten(*, centred: bool = True) -> Part:
 
     Unlike a group's, this scale is the same for all tasks. What is not known stays out. Equal credit becomes 0
     (with ``centred=False``: stays).
-    Source: batch normalisation of advantages, REINFORCE++ (Hu 2025, arXiv 2501.03262, eq. 8).
+    Source: batch normalisation of advantages, REINFORCE++ (Hu 2025, arXiv 2501.03262).
     """
 
     def run(ledger: Ledger, values: Floats, level: Level) -> Floats:

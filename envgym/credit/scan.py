@@ -24,7 +24,7 @@ def scan(values_K: Floats, rows: Ints, decay: float | Floats, *, out: Floats | N
 
     Shapes: values [K]; rows [R + 1] offsets into K; decay a number, or [K] with one factor for every place;
     out [K], which may be `values_K` itself.
-    Source: the recursion of returns and of GAE (Schulman et al. 2016, eq. 16); the blocking is our own.
+    Source: the recursion of returns and of GAE (Schulman et al. 2016); the blocking is our own.
     """
     if isinstance(decay, np.ndarray):
         return _by_column(values_K, rows, decay, out)

@@ -53,7 +53,7 @@ def forked(*, gamma: float = 1.0, truncation: Truncation = "mask", own: bool = F
     shrinks its credit; without it the value does not depend on that action. A state is measured only where the
     return of some fork is known; least: fewer continuations (`own` included) say nothing.
     What was forked in the middle of a turn measures tokens, not states (see `forked_tokens`).
-    Sources: VinePPO (Kazemnejad et al. 2024, eq. 5); SPO (Guo et al. 2025, arXiv 2505.23564).
+    Sources: VinePPO (Kazemnejad et al. 2024); SPO (Guo et al. 2025, arXiv 2505.23564).
     """
     check_measured(gamma, truncation, least)
     checked_flag("own", own)

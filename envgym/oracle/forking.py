@@ -207,7 +207,7 @@ def measured(ledger: Ledger, *, gamma: float = 1.0) -> Measured:
 
     An advantage is ``r + gamma * V(after) - V(before)``: that of what happened, the world's chance included. Where
     the world is not deterministic it scatters around the action's.
-    Source: Monte-Carlo values of intermediate states, VinePPO (Kazemnejad et al. 2024, eq. 5).
+    Source: Monte-Carlo values of intermediate states, VinePPO (Kazemnejad et al. 2024, arXiv 2410.01679).
     """
     at = nodes(ledger)
     begins = (ledger.turns[:-1] + np.arange(ledger.rows))[ledger.fork_G >= 0]

@@ -11,9 +11,11 @@ from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
@@ -21,7 +23,7 @@ from transformers.modeling_utils import AttentionInterface
 
 from envgym_agents.learn.forest import Forest
 
-__all__ = ["IMPLEMENTATION", "KEYWORD", "flexible", "forest_attention", "in_blocks"]
+__all__ = ["IMPLEMENTATION", "KEYWORD", "block_mask", "flexible", "forest_attention", "in_blocks"]
 
 IMPLEMENTATION = "envgym_forest"
 """Its name in the transformers library."""
@@ -29,6 +31,8 @@ KEYWORD = "envgym_forest"
 """The argument of a model's call that brings the forest."""
 _ROWS = 512
 """Queries of one block: bounds the mask, and how much of the upper triangle is computed in vain."""
+_BLOCK = 128
+"""Queries, and keys, of one block of `flex_attention`: its own default."""
 _UNKNOWN = ("sliding_window", "softcap", "s_aux", "position_bias")
 
 
@@ -47,10 +51,13 @@ def forest_attention(
     if given.get("dropout"):
         raise ValueError(f"attention over a forest has no dropout, and it is {given['dropout']}")
     groups = query.shape[1] // key.shape[1]
-    compute = flexible if query.is_cuda else in_blocks
-    if groups > 1 and not query.is_cuda:
-        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    found = compute(query, key, value, forest, scale=given.get("scaling"))
+    scale = given.get("scaling")
+    if query.is_cuda:
+        found = flexible(query, key, value, forest, scale=scale, run=_compiled())
+    else:
+        if groups > 1:
+            key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+        found = in_blocks(query, key, value, forest, scale=scale)
     return found.transpose(1, 2).contiguous(), None
 
 
@@ -90,11 +97,12 @@ def _block(query: Tensor, key: Tensor, value: Tensor, *, scale: float | None) ->
     return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
 
 
-def flexible(query: Tensor, key: Tensor, value: Tensor, forest: Forest, *, scale: float | None) -> Tensor:
-    """The same by `flex_attention`, compiled on a GPU: blocks of pairs that nobody sees are skipped."""
-    run = _compiled() if query.is_cuda else flex_attention
+def flexible(
+    query: Tensor, key: Tensor, value: Tensor, forest: Forest, *, scale: float | None, run: Any = flex_attention
+) -> Tensor:
+    """The same by `flex_attention`: blocks of pairs that nobody sees are skipped. run: it, compiled or not."""
     grouped = query.shape[1] != key.shape[1]
-    mask = _block_mask(forest, str(query.device))
+    mask = block_mask(forest, str(query.device))
     return run(query, key, value, block_mask=mask, scale=scale, enable_gqa=grouped)  # type: ignore[no-any-return]
 
 
@@ -102,19 +110,50 @@ _MASKS: "WeakKeyDictionary[Forest, BlockMask]" = WeakKeyDictionary()
 """Made once for a forest, used in every layer, gone with it."""
 
 
-def _block_mask(forest: Forest, device: str) -> BlockMask:
+def block_mask(forest: Forest, device: str) -> BlockMask:
+    """Which blocks of queries see which blocks of keys, and the rule inside those that are seen in part.
+
+    Read off `ends`, block by block: made from the rule alone, it would first be a mask of all pairs, 4 GiB for
+    65,536 nodes.
+    """
     if forest not in _MASKS:
         ends, size = torch.from_numpy(forest.ends).to(device), len(forest.ends)
 
         def sees(_batch: Tensor, _head: Tensor, i: Tensor, j: Tensor) -> Tensor:
             return (j <= i) & (i < ends[j])
 
-        _MASKS[forest] = create_block_mask(sees, None, None, size, size, device=device)
+        part, whole = _seen(forest.ends)
+        (some, which), (all_some, all_which) = _listed(part, device), _listed(whole, device)
+        _MASKS[forest] = BlockMask.from_kv_blocks(
+            some, which, all_some, all_which, BLOCK_SIZE=_BLOCK, mask_mod=sees, seq_lengths=(size, size)
+        )
     return _MASKS[forest]
+
+
+def _seen(ends: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """[Q, K] bool: blocks of which some pairs are seen, and blocks of which all are.
+
+    Nodes i of a block of queries and j of an earlier block of keys: some i is below some j where the largest
+    ``ends[j]`` is beyond the first i; every i is below every j where the smallest is not before the last.
+    """
+    first = np.arange(0, len(ends), _BLOCK)
+    last = np.minimum(first + _BLOCK, len(ends))
+    earlier = first[None] < first[:, None]
+    some = earlier & (np.maximum.reduceat(ends, first)[None] > first[:, None])
+    every = earlier & (np.minimum.reduceat(ends, first)[None] >= last[:, None])
+    return (some & ~every) | np.eye(len(first), dtype=bool), every
+
+
+def _listed(seen: NDArray[np.bool_], device: str) -> tuple[Tensor, Tensor]:
+    """How many blocks of keys each block of queries has, and which, those first: [1, 1, Q], [1, 1, Q, K] int32."""
+    order = np.argsort(~seen, axis=1, kind="stable").astype(np.int32)
+    count = seen.sum(1).astype(np.int32)
+    return torch.from_numpy(count)[None, None].to(device), torch.from_numpy(order)[None, None].to(device)
 
 
 @cache
 def _compiled() -> Any:
+    """Once for all lengths: the second length that it meets makes it one for any (tested with a counter)."""
     return torch.compile(flex_attention)
 
 

@@ -208,6 +208,21 @@ class TrainConfig(Frozen):
             )
         return self
 
+    @model_validator(mode="after")
+    def _told_by_vllm(self) -> Self:
+        served = self.reinforce.loss.served
+        if served and self.model.temperature != 1:
+            raise ValueError(
+                f"reinforce.loss.distill.by 'vllm' with model.temperature {self.model.temperature}: vLLM tells of "
+                "the teacher's own distribution, at temperature 1"
+            )
+        if served and self.learner_processes > 1:
+            raise ValueError(
+                f"reinforce.loss.distill.by 'vllm' with a learner of {self.learner_processes} processes, each of "
+                "which would ask: make it one, or leave the teacher to the learner"
+            )
+        return self
+
     @property
     def learner_processes(self) -> int:
         """How many processes learn, wherever they are."""

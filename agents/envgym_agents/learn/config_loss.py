@@ -95,6 +95,8 @@ class Distill(Frozen):
 
     teacher: str = ""
     """a model folder with the student's tokenizer"""
+    by: Literal["learner", "vllm"] = "learner"
+    """who computes it: the learner's process, or vLLM in one of its own, with the settings of [sampler]"""
     estimate: Literal["sampled", "exact"] = "sampled"
     """credit of each sampled token, by its log-ratio; or a divergence over the whole vocabulary"""
     kind: Literal["reverse", "forward", "js"] = "reverse"
@@ -108,6 +110,7 @@ class Distill(Frozen):
             refuse_unused(self, ("kind",), "estimate is 'sampled': that is the reverse KL's")
         else:
             refuse_unused(self, ("outcome",), "estimate is 'exact': no token gets credit")
+            refuse_unused(self, ("by",), "estimate is 'exact': vLLM says how likely given ids are, no more")
         return self
 
 
@@ -265,6 +268,11 @@ class Loss(Frozen):
         return self.kind == "distill" and self.distill.estimate == "sampled"
 
     @property
+    def served(self) -> bool:
+        """Whether vLLM computes the teacher's word."""
+        return self.kind == "distill" and self.distill.by == "vllm"
+
+    @property
     def teaches_whole(self) -> bool:
         """Whether a teacher's whole distribution is descended to."""
         return self.kind == "distill" and self.distill.estimate == "exact"
@@ -355,10 +363,14 @@ class LearnerMemory(Frozen):
     """How a learner's pass is computed. Memory and time, not mathematics: the result is the same to rounding."""
 
     chunk: int = Field(default=1024, ge=1)
-    """sampled positions whose logits exist at once"""
+    """sampled positions whose logits exist at once, fewer where the vocabulary is large: see logits_mib"""
+    logits_mib: int = Field(default=256, ge=1)
+    """most MiB of logits at once; about three times as much is held, whatever the length and the vocabulary"""
     checkpoint: bool = False
     """keep only each layer's input, and compute the rest again on the way back"""
     share: Literal["auto", "never"] = "auto"
     """compute what rows have in common once, where the model allows it exactly"""
     processes: int = Field(default=1, ge=1, le=1024)
     """processes that weights, gradients and optimiser are divided over (FSDP2)"""
+    restarts: int = Field(default=2, ge=0)
+    """times that a run goes on by itself from its last checkpoint after one of several processes was lost"""

@@ -67,6 +67,8 @@ class Critic(Frozen):
     """of "reward-model": what is made of their scores"""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """longer gradients are shortened to it"""
+    value_clip: float = Field(default=0.0, ge=0)
+    """of loss "mse", kinds "turn", "token": how far from the slow copy's an update may take a value; 0: anywhere"""
     second: "Critic | None" = None
     """a section like this one: another critic, for a scheme that needs two estimates"""
 
@@ -76,6 +78,11 @@ class Critic(Frozen):
             raise ValueError(f"low {self.low} must be below high {self.high}")
         if self.fresh and self.kind != "archer":
             raise ValueError(f"fresh {self.fresh} is of kind 'archer', and kind is {self.kind!r}")
+        if self.value_clip and (self.loss != "mse" or self.kind not in ("turn", "token")):
+            raise ValueError(
+                f"value_clip {self.value_clip} is of loss 'mse', kinds 'turn' and 'token'; loss is {self.loss!r} "
+                f"and kind {self.kind!r}"
+            )
         if self.learn != "outcomes" and self.kind != "implicit":
             raise ValueError(f"learn {self.learn!r} is of kind 'implicit', and kind is {self.kind!r}")
         return self

@@ -3,7 +3,7 @@
 A group of episodes teaches by how its members differ, and outcomes that are 0 or 1 with probability p differ most
 (variance p (1 - p)) at a half: what is always solved teaches as little as what never is. Rates change while the
 policy learns, so older groups count less, and a share of the draws goes to what was drawn least.
-Sources: learnability p (1 - p) as a task's weight, Rutherford et al. 2024 (arXiv 2408.15099, section 4), Foster et
+Sources: learnability p (1 - p) as a task's weight, Rutherford et al. 2024 (arXiv 2408.15099), Foster et
 al. 2025 (arXiv 2502.12272).
 """
 

@@ -3,6 +3,7 @@
 config.json                the configuration; a resumed run may change how long it goes on, no more
 stages.json                results of finished stages; a stage found here is not run again
 metrics.jsonl              one line per RL step
+restarts.jsonl             one line per lost process of the learner, after which the run went on by itself
 trajectories/              every episode, as it was played, in one store; its id says for what: expert-...,
 s00012-...
                            (of step 12), evaluate-<name>-...
@@ -101,6 +102,7 @@ DURATION = frozenset(
     [
         "threads",
         "learner.processes",
+        "learner.restarts",
         "cluster",
         "snapshot_every",
         "reinforce.steps",

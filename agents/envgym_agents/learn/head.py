@@ -2,21 +2,23 @@
 
 Logits are positions times vocabulary: for long sequences and a large vocabulary far more memory than the model.
 Here they exist for `chunk` positions only, in both directions: on the way back each chunk is computed again from
-its hidden states. What is worth knowing of them (log-probability, entropy, divergence from another model, a mask)
-is taken before they go.
+its hidden states, and beside its logits stand two arrays of their size, no more. What is worth knowing of them
+(log-probability, entropy, divergence from another model, a mask) is taken before they go.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from envgym_agents.learn.losses.divergence import Kind, between
 from envgym_agents.learn.losses.masks import nucleus, within
 
-__all__ = ["Asked", "Logits", "Scored", "in_chunks"]
+__all__ = ["Asked", "Logits", "Scored", "in_chunks", "positions_at_once"]
 
 Logits = Callable[[Tensor], Tensor]
 """From hidden states [C, H] to logits [C, V], float32 at least, divided by the temperature."""
@@ -44,6 +46,15 @@ class Asked:
 
     divergence: Kind | None = None
     top_p: float = 1.0
+
+
+def positions_at_once(chunk: int, most_mib: int, vocabulary: int) -> int:
+    """At most `chunk`, and no more than have float32 logits of `most_mib` MiB together; at least one.
+
+    A chunk of so many positions alone would grow with the vocabulary, and be larger than a model of half a billion
+    weights where that has 150,000 ids.
+    """
+    return max(1, min(chunk, most_mib * 2**20 // (4 * max(1, vocabulary))))
 
 
 def in_chunks(
@@ -101,10 +112,37 @@ def _one(
     return logprobs, entropy, best, torch.zeros_like(entropy) if found is None else found, inside
 
 
+class _Pick(torch.autograd.Function):
+    """Logits [C, V] and targets [C] -> log-probability and entropy, in nats [C]; the gradient by hand.
+
+    With p the softmax, its log-probability l and entropy h: ``dl/dz_j = [j = target] - p_j`` and
+    ``dh/dz_j = -p_j (log p_j + h)``. So two arrays as large as the logits are all that the way back needs beside
+    them; recorded operation by operation it would be seven. Degenerate: what is closed (-inf) has no share in
+    either and gets no gradient; a closed target says 0.
+    """
+
+    @staticmethod
+    def forward(context: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        total = logits.logsumexp(-1)
+        shares = (logits - total[:, None]).exp_()
+        entropy = -shares.xlogy_(shares).sum(-1)
+        logprobs = logits.gather(1, targets[:, None])[:, 0] - total
+        said = logprobs != -torch.inf
+        context.save_for_backward(logits, targets, total, entropy, said)
+        return torch.where(said, logprobs, 0.0), entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, of_logprobs: Tensor, of_entropy: Tensor) -> tuple[Tensor, None]:
+        logits, targets, total, entropy, said = context.saved_tensors
+        of_logprobs = torch.where(said, of_logprobs, 0.0)
+        found = logits - total[:, None]
+        shares = found.exp()
+        found.masked_fill_(shares == 0, 0.0)  # 0 * -inf is nan
+        found.add_(entropy[:, None]).mul_(of_entropy[:, None]).add_(of_logprobs[:, None]).mul_(shares).neg_()
+        return found.scatter_add_(1, targets[:, None], of_logprobs[:, None]), None
+
+
 def _pick(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    logs = logits.log_softmax(-1)
-    # 0 * -inf is nan, in the value and in the gradient: closed choices are replaced before multiplying
-    closed = logs == -torch.inf
-    finite = logs.masked_fill(closed, 0.0)
-    entropy = -(finite.exp().masked_fill(closed, 0.0) * finite).sum(-1)
-    return finite.gather(1, targets[:, None])[:, 0], entropy, logs.argmax(-1) == targets
+    logprobs, entropy = _Pick.apply(logits, targets)  # type: ignore[no-untyped-call]
+    return logprobs, entropy, logits.argmax(-1) == targets

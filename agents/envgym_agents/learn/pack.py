@@ -300,7 +300,8 @@ def batches(
 ) -> list[Batch]:
     """Cut rows into batches of at most `max_tokens` computed positions (a single longer row goes alone).
 
-    With `share_prefixes`, rows become forests where that is less work than rows side by side. blocks: whether the
+    With `share_prefixes`, rows become forests where that is less work than rows side by side; those of uneven
+    length with nothing in common, too: one behind the other, without padding. blocks: whether the
     model's attention computes only what is seen there; else a forest costs the square of its size.
     The order is a function of the rows alone.
     """
@@ -341,8 +342,16 @@ def _planned(
     if not share_prefixes:
         alone = list(range(len(rows)))
     alone.sort(key=lambda k: (len(rows[k].ids), rows[k].episode))
-    planned = [(part, False) for part in _parts(rows, alone, max_tokens)]
+    planned = [
+        (part, share_prefixes and blocks and _better_packed([rows[k].ids[:-1] for k in part]))
+        for part in _parts(rows, alone, max_tokens)
+    ]
     return planned + [(part, True) for part in (_joined(trees, max_tokens) if blocks else [p for p, _ in trees])]
+
+
+def _better_packed(inputs: Sequence[NDArray[np.int32]]) -> bool:
+    """Whether rows of which no two are of one task cost less one behind the other than filled up side by side."""
+    return len(inputs) > 1 and cost(grown(inputs), blocks=True) < side_by_side([len(ids) for ids in inputs])
 
 
 def _by_key(rows: Sequence[Row]) -> list[list[int]]:

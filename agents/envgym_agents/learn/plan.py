@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from envgym_agents.learn.cluster.placement import LEARNER, SAMPLER, WORKER, Node, Placed
 from envgym_agents.learn.config import TrainConfig
+from envgym_agents.learn.head import positions_at_once
 from envgym_agents.learn.overlap import staleness_of
 from envgym_agents.model import new_model, parameters
 from envgym_agents.tokenizer import load_tokenizer
@@ -127,7 +128,7 @@ def facts_of(config: TrainConfig) -> Facts:
 
 
 def _adapted(model: Any, rank: int) -> int:
-    """Weights of low-rank adapters: two factors a linear layer, but the output (Hu et al. 2021, section 4.1)."""
+    """Weights of low-rank adapters: two factors a linear layer, but the output (LoRA, Hu et al. 2021)."""
     head = model.get_output_embeddings()
     linear = [one for one in model.modules() if isinstance(one, torch.nn.Linear) and one is not head]
     return rank * sum(one.in_features + one.out_features for one in linear)
@@ -142,10 +143,11 @@ def memory_of(facts: Facts, config: TrainConfig, *, processes: int, frozen: int 
     for the way back is counted as in Korthikanti et al. 2022 (arXiv
     2205.05198, section 4.1), for this kind of layer: float32, no dropout, no scores of attention; about
     4 (7 h + 4 k + 3 i) bytes a position, with widths h hidden, k of keys, i inner. Checkpointed it is 4 h a layer,
-    and one layer whole. Logits exist for `chunk` positions about 4 times: they, their log-softmax, its
-    exponential and the gradient.
+    and one layer whole. Logits exist for a chunk of positions (`head.positions_at_once`), three times: they, their
+    softmax and the gradient.
     """
-    positions, layers = config.max_tokens, facts.layers
+    positions, layers, memory = config.max_tokens, facts.layers, config.learner
+    at_once = positions_at_once(min(memory.chunk, positions), memory.logits_mib, facts.vocabulary)
     layer = _FLOAT * (7 * facts.hidden + 4 * facts.kv_width + 3 * facts.inner) * positions
     kept = layers * _FLOAT * facts.hidden * positions + layer if config.learner.checkpoint else layers * layer
     unit = 0 if processes == 1 else _FLOAT * (2 * facts.vocabulary * facts.hidden)
@@ -154,7 +156,7 @@ def memory_of(facts: Facts, config: TrainConfig, *, processes: int, frozen: int 
         gradients=_FLOAT * facts.trained // processes,
         optimizer=2 * _FLOAT * facts.trained // processes,
         activations=kept,
-        logits=4 * _FLOAT * min(config.learner.chunk, positions) * facts.vocabulary,
+        logits=3 * _FLOAT * at_once * facts.vocabulary,
     )
 
 
@@ -381,7 +383,7 @@ def _too_much(device: Device) -> str:
         "gradients": "model.lora_rank, or more learner.processes on more devices",
         "optimizer": "model.lora_rank, or more learner.processes on more devices",
         "activations": "learner.checkpoint = true, or a smaller max_tokens",
-        "logits": "a smaller learner.chunk",
+        "logits": "a smaller learner.logits_mib",
         "kv_cache": "a smaller concurrency or model.context",
     }[largest]
     return (

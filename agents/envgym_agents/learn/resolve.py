@@ -14,6 +14,7 @@ from envgym.registry import EnvSpec, find, own_options, spec
 from envgym.store import is_store
 from envgym.task import Task, TaskSet, evenly
 from envgym_agents.learn.config import TrainConfig
+from envgym_agents.learn.config_sampler import Sampler
 from envgym_agents.learn.overlap import staleness_of
 from envgym_agents.learn.past import store_at
 from envgym_agents.learn.play import Scripted
@@ -63,6 +64,8 @@ def resolve(config: TrainConfig, agents: Iterable[tuple[str, str]]) -> Resolved:
     check_sources(config)
     if config.sampler.kind == "vllm":
         _named("sampler.kind", "vllm", lambda: opener(config.sampler))
+    elif config.reinforce.loss.served:
+        _named("reinforce.loss.distill.by", "vllm", lambda: opener(Sampler(kind="vllm")))
     return Resolved(train, evenly(test, config.evaluate.tasks), chosen)
 
 

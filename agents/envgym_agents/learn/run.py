@@ -25,11 +25,12 @@ from envgym.registry import spec
 from envgym.run_backend import run_backend, swept
 from envgym.store import StoreWriter
 from envgym.task import Task
+from envgym_agents.learn.again import going_on
 from envgym_agents.learn.cluster.elsewhere import elsewhere
 from envgym_agents.learn.cluster.places import Places
 from envgym_agents.learn.collect import Collected
 from envgym_agents.learn.config import TrainConfig
-from envgym_agents.learn.crew import Crew, crew_size
+from envgym_agents.learn.crew import Crew, crew_size, launched
 from envgym_agents.learn.curriculum import order_of
 from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
 from envgym_agents.learn.folder import TRAJECTORIES, RunFolder, check_begun
@@ -46,7 +47,7 @@ from envgym_agents.learn.resolve import Resolved, check_student, resolve, try_ag
 from envgym_agents.learn.score import Scorer
 from envgym_agents.learn.sharded import Processes, ShardedLearner
 from envgym_agents.learn.student import Student, load_student, new_student
-from envgym_agents.learn.teacher import check_teacher
+from envgym_agents.learn.teacher import Teacher, check_teacher, served_teacher
 from envgym_agents.learn.update import Learner, adamw
 from envgym_agents.learn.values.fresh import Resampler
 from envgym_agents.learn.values.several import valued
@@ -73,6 +74,7 @@ class Run:
     example: Env
     crew: Processes | None = None
     places: Places | None = None
+    teacher: Teacher | None = None
 
     def bar(self, label: str, total: int, *, budget_minutes: float | None = None) -> Bar:
         """A progress bar of this run."""
@@ -166,9 +168,10 @@ class Run:
         makes its part of the folder that the student was loaded from.
         """
         config, memory, teacher = self.config, self.config.learner, self.config.reinforce.loss.distill.teacher
-        beside = (Path(teacher) if teacher else self.begun_from).absolute() if reference else None
+        served = self.teacher if reference else None
+        beside = (Path(teacher) if teacher else self.begun_from).absolute() if reference and not served else None
         scorer = Scorer(
-            model, temperature=config.model.temperature, chunk=memory.chunk,
+            model, temperature=config.model.temperature, chunk=memory.chunk, logits_mib=memory.logits_mib,
             checkpointed=memory.checkpoint and self.crew is None, share=memory.share == "auto",
         )  # fmt: skip
         if self.crew is not None:
@@ -180,7 +183,8 @@ class Run:
             frozen = Scorer(other, temperature=config.model.temperature)
         return Learner(
             scorer, adamw(model, lr=lr, weight_decay=weight_decay), max_tokens=config.max_tokens,
-            device=config.device, reference=frozen, demonstrations=demonstrations, tokenizer=student.tokenizer,
+            device=config.device, reference=frozen, teacher=served, demonstrations=demonstrations,
+            tokenizer=student.tokenizer,
         )  # fmt: skip
 
     async def evaluate(
@@ -324,12 +328,13 @@ async def opened(
     agents: Sequence[tuple[str, str]] = (),
     *,
     learns: bool = False,
+    waits: bool = False,
 ) -> AsyncIterator[Run]:
     """A run with its folder and backend; everything is closed at the end.
 
-    agents: (field, name) of those that will play. learns: with the processes that a learner is divided over. All
-    that the configuration names is found, and every agent made once, before the folder is written: a mistake leaves
-    nothing behind.
+    agents: (field, name) of those that will play. learns: with the processes that a learner is divided over. waits:
+    for room on a cluster. All that the configuration names is found, and every agent made once, before the folder
+    is written: a mistake leaves nothing behind.
     """
     named = resolve(config, agents)
     if config.threads is not None:
@@ -345,7 +350,7 @@ async def opened(
         stack.push_async_callback(example.close)
         await try_agents(named.agents, example)
         check_begun(out, resume=resume)  # a cluster takes its time
-        places, far = await stack.enter_async_context(elsewhere(config, learns=learns))
+        places, far = await stack.enter_async_context(elsewhere(config, learns=learns, waits=waits))
         if places is not None:
             arena = replace(arena, elsewhere=places.elsewhere)
         folder = RunFolder(out, config, resume=resume)
@@ -354,7 +359,8 @@ async def opened(
         crew: Processes | None = far
         if learns and (size := config.learner.processes) > 1:
             crew = stack.enter_context(Crew(size, device=config.device, threads=config.threads))
-        yield Run(config, folder, named, replace(arena, memory=memory), console, example, crew, places)
+        teacher = stack.enter_context(served_teacher(config)) if learns else None
+        yield Run(config, folder, named, replace(arena, memory=memory), console, example, crew, places, teacher)
 
 
 def train(
@@ -362,6 +368,7 @@ def train(
 ) -> dict[str, Any]:
     """Run everything and return the report; see `envgym_agents.learn.folder` for what `out` holds afterwards.
 
+    A learner of several processes that loses one goes on from the last checkpoint, `learner.restarts` times.
     console: where progress and tables go, None for nowhere. Raises ValueError for a configuration that cannot be
     run, before anything is started, and SandboxUnavailable when the environment needs a sandbox that does not
     work here.
@@ -371,11 +378,12 @@ def train(
 
     crew_size(config.learner.processes)
 
-    async def work() -> dict[str, Any]:
-        async with opened(config, out, resume, console, agents, learns=True) as run:
+    async def work(again: bool) -> dict[str, Any]:
+        async with opened(config, out, resume or again, console, agents, learns=True, waits=again) as run:
             return await run.all()
 
-    return asyncio.run(work())
+    most = 0 if launched() else config.learner.restarts  # those that torchrun has started, only it starts again
+    return going_on(lambda again: asyncio.run(work(again)), out, most=most, console=console)
 
 
 async def evaluate_folders(

@@ -5,6 +5,7 @@ ids it could have been; that is exact, because the sampler renormalised over the
 model itself which short cuts are exact for it, and does without those that are not.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -13,12 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from envgym_agents.eyes import eyes_of
 from envgym_agents.learn.attention import IMPLEMENTATION, KEYWORD
-from envgym_agents.learn.head import Asked, Scored, in_chunks
+from envgym_agents.learn.head import Asked, Scored, in_chunks, positions_at_once
 from envgym_agents.learn.pack import Batch, Row, padded, shared
 
 __all__ = ["Scored", "Scorer"]
@@ -29,8 +31,9 @@ class Scorer:
 
     model: any Hugging Face causal language model, or one that sees (see `envgym_agents.eyes`): its rows' images are
     given to it, and are computed side by side. temperature: that of the sampler; log-probabilities are of
-    the distribution that was sampled from. chunk: sampled positions whose logits exist at once. checkpointed: keep
-    only the layers' inputs for the way back. share: whether prefixes may be computed once.
+    the distribution that was sampled from. chunk, logits_mib: how many sampled positions' logits exist at once, and
+    how large they may be together; the lesser counts. checkpointed: keep only the layers' inputs for the way back.
+    share: whether prefixes may be computed once.
     shares_prefixes: whether they are, because the model computes a forest of tokens exactly; blocks: whether its
     attention then computes only what is seen.
 
@@ -43,6 +46,7 @@ class Scorer:
         *,
         temperature: float = 1.0,
         chunk: int = 1024,
+        logits_mib: int = 256,
         checkpointed: bool = False,
         share: bool = True,
     ) -> None:
@@ -50,7 +54,7 @@ class Scorer:
             raise ValueError(f"temperature is {temperature}; a learner needs a distribution, so it must be above 0")
         if chunk < 1:
             raise ValueError(f"chunk is {chunk}; at least 1 position is scored at a time")
-        self.model, self.temperature, self.chunk = model, temperature, chunk
+        self.model, self.temperature, self.chunk, self.logits_mib = model, temperature, chunk, logits_mib
         self._tolerance = 1e-3 if model.dtype == torch.float32 else 5e-2  # of bfloat16's 8 bits
         self._layers: list[Any] = []
         self._eyes = eyes_of(model)
@@ -129,14 +133,19 @@ class Scorer:
                 )  # fmt: skip
                 parts.append(
                     in_chunks(
-                        there[piece], targets, partial(self.logits, vocabulary=vocabulary), chunk=self.chunk,
-                        open_KV=choices, other=second, asked=asked,
+                        there[piece], targets, partial(self.logits, vocabulary=vocabulary),
+                        chunk=self._at_once(vocabulary), open_KV=choices, other=second, asked=asked,
                     )
                 )  # fmt: skip
         if len(parts) == 1:
             return parts[0]
         names = Scored.__slots__
         return Scored(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
+    def _at_once(self, vocabulary: Tensor | None) -> int:
+        """Of how many positions the logits are made at a time: `positions_at_once` for this model."""
+        width = self.model.config.get_text_config().vocab_size if vocabulary is None else len(vocabulary)
+        return positions_at_once(self.chunk, self.logits_mib, width)
 
     def _inputs(self, batch: Batch) -> dict[str, Any]:
         if batch.images:
@@ -196,6 +205,13 @@ class Scorer:
         apart = self.score(padded(rows, device)).logprobs
         try:
             together = self.score(shared(rows, device)).logprobs
+        except TorchDynamoException as error:  # of a GPU's flex_attention
+            warnings.warn(
+                f"flex_attention does not compile here ({' '.join(str(error).split())[:200]}): attention computes "
+                "all pairs of a forest, seen or not; it needs Triton and a C compiler",
+                RuntimeWarning, stacklevel=2,
+            )  # fmt: skip
+            return False
         except (TypeError, ValueError, RuntimeError, IndexError):
             return False  # this architecture takes no such input: rows are computed side by side
         return bool(torch.allclose(apart.float(), together.float(), atol=self._tolerance, rtol=self._tolerance))

@@ -2,7 +2,7 @@
 
 Each layer is gathered when it computes and divided again; what lies outside the layers (embeddings, the last norm,
 the output layer, so tied weights too) is one more unit, whole during a pass. Gradients are summed, not averaged:
-the losses are shares of one minibatch. Source: Zhao et al. 2023, "PyTorch FSDP" (arXiv 2304.11277), section 3.2;
+the losses are shares of one minibatch. Source: Zhao et al. 2023, "PyTorch FSDP" (arXiv 2304.11277);
 torch's `fully_shard` is its second form, one shard per weight.
 """
 

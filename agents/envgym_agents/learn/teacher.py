@@ -1,14 +1,25 @@
-"""Whether a model folder can teach a student: it must mean the same by every id."""
+"""Whether a model folder can teach a student: it must mean the same by every id; and one that vLLM serves."""
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from transformers import AutoConfig
 
 from envgym_agents.learn.config import TrainConfig
+from envgym_agents.learn.config_sampler import Sampler
+from envgym_agents.learn.pack import Row
+from envgym_agents.policies.chosen import engine_settings, opener
+from envgym_agents.policies.vllm.telling import Telling
 from envgym_agents.tokenizer import load_tokenizer
 
-__all__ = ["check_teacher", "check_tokenizers"]
+__all__ = ["Teacher", "check_teacher", "check_tokenizers", "served_teacher", "told"]
+
+Teacher = Callable[[Sequence[Sequence[int]]], list[NDArray[np.float32]]]
+"""For each context the log-probabilities of its ids but the first."""
 
 _FIELD = "reinforce.loss.distill.teacher"
 
@@ -33,6 +44,35 @@ def check_teacher(config: TrainConfig, tokenizer: Any, width: int) -> None:
         raise ValueError(
             f"{_FIELD} = {wanted.teacher!r}: its output layer has {theirs} ids, and the tokenizer {len(tokenizer)}"
         )
+
+
+@contextmanager
+def served_teacher(config: TrainConfig) -> Iterator[Teacher | None]:
+    """The configured teacher behind vLLM, where it is served; begun with the first question.
+
+    Raises VllmMissing, a ValueError, where there is no vLLM.
+    """
+    loss = config.reinforce.loss
+    if not loss.served:
+        yield None
+        return
+    options = config.sampler if config.sampler.kind == "vllm" else Sampler(kind="vllm")
+    dtype = "float32" if config.device == "cpu" else "auto"
+    settings = engine_settings(options, max_length=config.model.context + 1, dtype=dtype)
+    with Telling(loss.distill.teacher, opener(options), settings) as teacher:
+        yield teacher
+
+
+def told(teacher: Teacher, rows: Sequence[Row]) -> list[NDArray[np.float32]]:
+    """What a served teacher says of each row's sampled tokens [K]. Raises ValueError for restricted tokens."""
+    for row in rows:
+        if any(choice is not None for choice in row.allowed):
+            raise ValueError(
+                f"episode {row.episode}: its tokens were drawn from what is legal, and a teacher that vLLM serves "
+                f"tells of the whole vocabulary; set {_FIELD.replace('teacher', 'by')} = 'learner'"
+            )
+    found = teacher([row.ids.tolist() for row in rows])
+    return [said[row.at - 1] for said, row in zip(found, rows, strict=True)]
 
 
 def check_tokenizers(student: Any, teacher: Any, folder: str | Path) -> None:

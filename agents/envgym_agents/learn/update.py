@@ -27,6 +27,7 @@ from envgym_agents.learn.pack import Batch, Row, batches, placed, weighed_once
 from envgym_agents.learn.ranks import Ranks
 from envgym_agents.learn.score import Scorer
 from envgym_agents.learn.shard import Divided, whole
+from envgym_agents.learn.teacher import Teacher, told
 
 __all__ = ["Learner", "adamw"]
 
@@ -47,7 +48,8 @@ def adamw(model: torch.nn.Module, *, lr: float, weight_decay: float) -> torch.op
 class Learner:
     """A model in training: how it is scored, its optimiser, and the bounds of one forward pass.
 
-    reference: the model that `Loss.kl` holds the policy near, the teacher of "distill", or None. demonstrations:
+    reference: the model that `Loss.kl` holds the policy near, the teacher of "distill", or None. teacher: in the
+    place of it, one that is asked for the log-probabilities of ids. demonstrations:
     rows of the expert's episodes, for the stream of that name. ranks: which of the processes that share the work
     this one is; with more than one, each calls the same methods with the same values, and the scorers are
     `Divided`. tokenizer: is laid beside the weights in checkpoints.
@@ -58,6 +60,7 @@ class Learner:
     max_tokens: int = 8192
     device: str = "cpu"
     reference: Scorer | Divided | None = None
+    teacher: Teacher | None = None
     demonstrations: Sequence[Row] = field(default_factory=tuple)
     ranks: Ranks = field(default_factory=Ranks)
     tokenizer: Any = None
@@ -167,7 +170,7 @@ class Learner:
         return norm
 
     def _check(self, config: Reinforce) -> None:
-        if config.loss.wants_reference and self.reference is None:
+        if config.loss.wants_reference and self.reference is None and self.teacher is None:
             raise ValueError(
                 "the configured loss asks a reference model, and the learner has none: give `reference`"
             )
@@ -191,7 +194,10 @@ class Learner:
         asked, reference = self._asked(config), self.reference
         if config.loss.old == "recomputed":
             rows = self._said(rows, self.scorer, "old", asked if asked.top_p < 1 else None)
-        if config.loss.wants_reference and reference is not None:
+        if config.loss.wants_reference and self.teacher is not None:
+            answers = told(self.teacher, [ready.row for ready in rows])
+            rows = [replace(ready, reference=said) for ready, said in zip(rows, answers, strict=True)]
+        elif config.loss.wants_reference and reference is not None:
             rows = self._said(rows, reference, "reference", None)
         rows, scales = scaled(rows, config)
         found: list[list[Ready]] = [[] for _ in groups]
@@ -283,7 +289,7 @@ class Learner:
 
         The chain rule, nothing else: the gradient is that of one pass over everything, at the price of a second
         one.
-        Source: gradient caching, Gao et al. 2021 (arXiv 2101.06983, section 3.2).
+        Source: gradient caching, Gao et al. 2021 (arXiv 2101.06983).
         """
         size = len(tokens.logprobs)
         values = [torch.zeros(size, device=self.device) for _ in range(3)]

@@ -106,7 +106,8 @@ def made(asked: Begin, mesh: DeviceMesh) -> Learner:
     def divided(model: Any, *, trains: bool) -> Divided:
         scorer = Scorer(
             model, temperature=config.model.temperature, chunk=config.learner.chunk,
-            checkpointed=config.learner.checkpoint and trains, share=config.learner.share == "auto",
+            logits_mib=config.learner.logits_mib, checkpointed=config.learner.checkpoint and trains,
+            share=config.learner.share == "auto",
         )  # fmt: skip
         return Divided(scorer, mesh)
 

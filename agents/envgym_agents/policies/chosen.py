@@ -11,7 +11,7 @@ from envgym_agents.policies.vllm.link import Opener, inside, server
 from envgym_agents.policies.vllm.policy import VllmPolicy
 from envgym_agents.policies.vllm.wire import EngineSettings
 
-__all__ = ["SAMPLERS", "ModelPolicy", "SamplerOptions", "opener", "policy_over"]
+__all__ = ["SAMPLERS", "ModelPolicy", "SamplerOptions", "engine_settings", "opener", "policy_over"]
 
 SAMPLERS = ("transformers", "vllm")
 
@@ -43,6 +43,14 @@ def opener(options: SamplerOptions) -> Opener:
     return inside() if options.place == "process" else server(options.python, start_s=options.start_s)
 
 
+def engine_settings(options: SamplerOptions, *, max_length: int = 0, dtype: str = "float32") -> EngineSettings:
+    """vLLM's, without a folder."""
+    return EngineSettings(
+        "", max_length, dtype, cache_gib=options.cache_gib, gpu_share=options.gpu_share, eager=options.eager,
+        sequences=options.sequences, threads=options.threads,
+    )  # fmt: skip
+
+
 def policy_over(
     model: Any, options: SamplerOptions, *, max_length: int | None = None, seed: int = 0,
     weights_of: Callable[[Any], Mapping[str, Tensor]] | None = None,
@@ -55,11 +63,7 @@ def policy_over(
         return TransformerPolicy(model, max_length=max_length, seed=seed)
     if eyes_of(model) is not None:
         raise ValueError(f"sampler {options.kind!r} gives a model no images; for one that sees, use 'transformers'")
-    settings = EngineSettings(
-        "", 0, cache_gib=options.cache_gib, gpu_share=options.gpu_share, eager=options.eager,
-        sequences=options.sequences, threads=options.threads,
-    )  # fmt: skip
     return VllmPolicy(
-        model, opener(options), settings=settings, max_length=max_length, tolerance=options.tolerance,
-        weights_of=weights_of, seed=seed,
+        model, opener(options), settings=engine_settings(options), max_length=max_length,
+        tolerance=options.tolerance, weights_of=weights_of, seed=seed,
     )  # fmt: skip

@@ -95,7 +95,7 @@ RLOO = SchemeSpec(
     name="rloo",
     make=rloo,
     summary="outcome minus the mean of the group's others: unbiased",
-    source="RLOO (Kool et al. 2019; Ahmadian et al. 2024, arXiv 2402.14740, eq. 5)",
+    source="RLOO (Kool et al. 2019; Ahmadian et al. 2024, arXiv 2402.14740)",
     claims="cd",
     counterexamples={"e": unequal_lengths},
 )

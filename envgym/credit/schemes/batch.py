@@ -95,7 +95,7 @@ REINFORCE_PLUS_PLUS = SchemeSpec(
     name="reinforce-plus-plus",
     make=reinforce_plus_plus,
     summary="the outcome, normalised over the whole batch",
-    source="REINFORCE++ (Hu 2025, arXiv 2501.03262, eq. 8 and 10, without its penalty in the reward)",
+    source="REINFORCE++ (Hu 2025, arXiv 2501.03262, without its penalty in the reward)",
     counterexamples={"c": nearly_equal, "d": unequal_lengths, "e": unequal_lengths},
 )
 REINFORCE_PLUS_PLUS_BASELINE = SchemeSpec(

@@ -66,7 +66,7 @@ TURN_RELATIVE = SchemeSpec(
     make=turn_relative,
     forks=Forks(),
     summary="group-relative credit, and each turn compared with the group's turns in the same state",
-    source="the composition is GiGPO's (Feng et al. 2025, arXiv 2505.10978, eq. 8); keys come from the environment",
+    source="the composition is GiGPO's (Feng et al. 2025, arXiv 2505.10978); keys come from the environment",
     claims="c",
     claims_with=by_scale("", default="none"),
     counterexamples={"c": nearly_equal, "d": state_met_twice, "e": unequal_lengths},

@@ -1,5 +1,7 @@
 """A forest says who sees whom, its attention computes just that, and logits exist for a chunk of positions only."""
 
+from itertools import accumulate
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,12 +9,14 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 import transformers  # noqa: E402
-from envgym_agents.learn.attention import flexible, in_blocks  # noqa: E402
+from envgym_agents.learn.attention import block_mask, flexible, in_blocks  # noqa: E402
 from envgym_agents.learn.forest import grown  # noqa: E402
-from envgym_agents.learn.head import Asked, in_chunks  # noqa: E402
+from envgym_agents.learn.head import Asked, in_chunks, positions_at_once  # noqa: E402
 from envgym_agents.learn.losses.divergence import between  # noqa: E402
 from envgym_agents.learn.pack import Row, batches, padded, shared  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
+from torch._dynamo.testing import CompileCounter  # noqa: E402
+from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 
 ROWS = st.lists(
     st.lists(st.integers(0, 1), min_size=1, max_size=9).map(lambda ids: np.array(ids, np.int32)),
@@ -51,6 +55,54 @@ def test_attention_by_blocks_is_attention_with_the_whole_mask(rows, seed):
     assert torch.allclose(found, whole, atol=1e-5)
     gradients = torch.autograd.grad((found * weight).sum(), (query, key, value))
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(gradients, expected, strict=True))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 2**31), stems=st.lists(st.integers(0, 300), min_size=1, max_size=5),
+    tail=st.integers(1, 200),
+)  # fmt: skip
+def test_a_block_is_in_the_gpus_mask_where_some_pair_of_it_is_seen_and_whole_where_all_are(seed, stems, tail):
+    rng = np.random.default_rng(seed)
+    start = rng.integers(0, 5, 300)
+    rows = [np.concatenate([start[:cut], rng.integers(0, 5, tail)]).astype(np.int32) for cut in stems]
+    forest = grown(rows)
+    size = len(forest.ids)
+    blocks = -(-size // 128)
+    sees = torch.zeros(128 * blocks, 128 * blocks, dtype=torch.bool)
+    sees[:size, :size] = forest.sees()
+    sees[size:] = sees[size - 1]  # rows that do not exist are of no matter
+    by_block = sees.view(blocks, 128, blocks, 128).transpose(1, 2).flatten(2)
+    found = block_mask(forest, "cpu")
+    some, every = (
+        [set(row[:count].tolist()) for count, row in zip(counts[0, 0], lists[0, 0], strict=True)]
+        for counts, lists in (
+            (found.kv_num_blocks, found.kv_indices), (found.full_kv_num_blocks, found.full_kv_indices)
+        )
+    )  # fmt: skip
+    for number in range(blocks):
+        assert some[number] | every[number] == set(by_block[number].any(-1).nonzero()[:, 0].tolist())
+        assert every[number] == set(by_block[number].all(-1).nonzero()[:, 0].tolist()) - {number}
+        assert not some[number] & every[number]
+
+
+@pytest.mark.slow
+def test_forests_of_many_sizes_are_compiled_for_a_few_times_only():
+    """What is compiled too often falls back to every pair: counted without a GPU, by the compiler's front end."""
+    counter = CompileCounter()
+    run = torch.compile(flex_attention, backend=counter)
+    rng = np.random.default_rng(0)
+    for size in (20, 300, 517, 260, 1100, 140, 901, 77, 640, 1500):
+        start = rng.integers(0, 9, size // 2)
+        rows = [np.concatenate([start, rng.integers(0, 9, size // 4)]).astype(np.int32) for _ in range(2)]
+        forest = grown(rows)
+        query, key, value = (torch.randn(1, heads, len(forest.ids), 16) for heads in (4, 2, 2))
+        found = flexible(query, key, value, forest, scale=0.3, run=run)
+        expected = in_blocks(
+            query, key.repeat_interleave(2, 1), value.repeat_interleave(2, 1), forest, scale=0.3
+        )  # fmt: skip
+        assert torch.allclose(found, expected, atol=1e-5)
+    assert counter.frame_count <= 4
 
 
 @pytest.mark.slow
@@ -108,6 +160,56 @@ def test_chunks_of_logits_change_neither_values_nor_gradients(chunk):
     (one, grads), (two, again) = gradient(naive), gradient(chunked)
     assert one == pytest.approx(two, rel=1e-12)
     assert all(torch.allclose(a, b, rtol=1e-10) for a, b in zip(grads, again, strict=True))
+
+
+@pytest.mark.parametrize("entropy", [0.0, 0.3])
+def test_the_gradient_by_hand_is_autograds_also_where_choices_are_closed(entropy):
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(6, 9, generator=generator, dtype=torch.float64) * 5
+    logits[4] = torch.tensor([900.0, -900.0] + [0.0] * 7)  # a share that is 0 to the last bit
+    open_KV = torch.rand(6, 9, generator=generator) < 0.7
+    targets = torch.randint(0, 9, (6,), generator=generator)
+    open_KV[torch.arange(6), targets] = True
+    open_KV[5] = torch.arange(9) == targets[5]  # nothing else could be said
+    scale = torch.randn(6, generator=generator, dtype=torch.float64)
+
+    def naive(logits):
+        logs = logits.masked_fill(~open_KV, -torch.inf).log_softmax(-1)
+        finite = logs.masked_fill(~open_KV, 0.0)
+        return finite[torch.arange(6), targets], -(finite.exp() * finite * open_KV).sum(-1)
+
+    def by_hand(logits):
+        found = in_chunks(logits, targets, lambda states: states, chunk=4, open_KV=open_KV)
+        return found.logprobs, found.entropy
+
+    results = []
+    for take in (naive, by_hand):
+        leaf = logits.clone().requires_grad_()
+        logprobs, entropies = take(leaf)
+        (gradient,) = torch.autograd.grad((scale * (logprobs + entropy * entropies)).sum(), leaf)
+        results.append((logprobs.detach(), entropies.detach(), gradient))
+    assert all(torch.allclose(one, other, rtol=1e-10, atol=1e-12) for one, other in zip(*results, strict=True))
+
+
+def test_memory_of_logits_is_three_chunks_whatever_the_length_and_the_vocabulary():
+    width, most_mib = 4, 1
+
+    def held(length, vocabulary):
+        states = torch.randn(length, width, requires_grad=True)
+        weight = torch.randn(vocabulary, width, requires_grad=True)
+        targets = torch.randint(0, vocabulary, (length,))
+        chunk = positions_at_once(1024, most_mib, vocabulary)
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        ) as profiled:
+            found = in_chunks(states, targets, lambda x: x @ weight.T, chunk=chunk)
+            (found.logprobs.sum() + found.entropy.sum()).backward()
+        events = profiled.profiler.kineto_results.events()
+        changes = sorted((one.start_ns(), one.nbytes()) for one in events if one.name() == "[memory]")
+        return (max(accumulate(size for _, size in changes)) - 2 * 4 * width * vocabulary) / 2**20
+
+    for length, vocabulary in ((512, 2_000), (2048, 2_000), (128, 20_000), (512, 20_000), (64, 150_000)):
+        assert held(length, vocabulary) < 3.5 * most_mib, (length, vocabulary)
 
 
 def test_a_mask_renormalises_over_the_other_models_nucleus_and_says_what_it_shut_out():

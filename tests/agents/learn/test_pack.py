@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from envgym.episode import ForkPoint
 
 torch = pytest.importorskip("torch")
-from envgym_agents.learn.pack import batches, padded, rows_of, shared  # noqa: E402
+from envgym_agents.learn.pack import Row, batches, padded, rows_of, shared  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
 
 VOCABULARY = 24
@@ -142,6 +142,22 @@ def test_a_common_prefix_is_computed_once(turn, episode):
     ]
     assert padded(rows).tokens == 8 * 21
     assert shared(rows).tokens == 20 + 3  # the prompt, and one node for each distinct first token
+
+
+def test_rows_of_uneven_length_and_nothing_in_common_are_packed_without_padding_and_even_ones_stay_side_by_side():
+    def row(name, first, length):
+        ids = np.array([first, *range(length)], np.int32)
+        zeros = np.zeros(1, np.float32)
+        return Row(name, name, ids, np.array([length], np.int32), zeros, zeros, zeros, (None,))
+
+    uneven = [row("a", 1, 100), row("b", 2, 10), row("c", 3, 30)]
+    (packed,) = batches(uneven, max_tokens=1000, share_prefixes=True)
+    assert packed.forest is not None
+    assert packed.tokens == 140
+    (padded_one,) = batches(uneven, max_tokens=1000, share_prefixes=True, blocks=False)
+    assert padded_one.tokens == 300
+    (even,) = batches([row("a", 1, 100), row("b", 2, 99)], max_tokens=1000, share_prefixes=True)
+    assert even.forest is None
 
 
 def test_a_forked_episode_trains_only_its_own_tokens(turn, episode):

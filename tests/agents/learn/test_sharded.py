@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from envgym_agents.learn.again import RESTARTS, going_on  # noqa: E402
 from envgym_agents.learn.checkpoint import latest  # noqa: E402
 from envgym_agents.learn.config import Reinforce, load  # noqa: E402
 from envgym_agents.learn.crew import Crew, crew_size  # noqa: E402
@@ -31,7 +33,7 @@ from envgym_agents.model import load_model, save_model  # noqa: E402
 from envgym_agents.tokenizer import train_tokenizer  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-from envgym.errors import LearnerDied  # noqa: E402
+from envgym.errors import HostLost, LearnerDied  # noqa: E402
 
 LR = 1e-3
 
@@ -214,6 +216,40 @@ with Crew(2, threads=1) as crew:
 """
 
 
+@pytest.mark.parametrize("losses", [0, 1, 2, 3])
+def test_a_run_goes_on_after_as_many_losses_as_it_may_and_says_each(tmp_path, losses):
+    asked = []
+
+    def work(again: bool) -> str:
+        asked.append(again)
+        if len(asked) <= losses:
+            raise LearnerDied(f"loss {len(asked)}")
+        return "done"
+
+    if losses <= 2:
+        assert going_on(work, tmp_path, most=2) == "done"
+    else:
+        with pytest.raises(LearnerDied, match="loss 3"):
+            going_on(work, tmp_path, most=2)
+    assert asked == [number > 0 for number in range(min(losses, 2) + 1)]
+    lines = (tmp_path / RESTARTS).read_text().splitlines() if losses else []
+    assert [json.loads(line)["lost"] for line in lines] == [
+        f"loss {number + 1}" for number in range(min(losses, 2))
+    ]
+
+
+def test_what_cannot_be_begun_is_not_tried_again_and_a_mistake_never(tmp_path):
+    for error in (HostLost("no room"), ValueError("wrong")):
+
+        def work(again: bool, error=error) -> None:
+            assert not again
+            raise error
+
+        with pytest.raises(type(error)):
+            going_on(work, tmp_path, most=5)
+    assert not (tmp_path / RESTARTS).exists()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_who_started_them_being_killed_they_end(tmp_path):
@@ -265,7 +301,7 @@ bootstrap = 100
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_run_of_two_processes_by_torchrun_goes_on_as_one_process_to_the_same_weights(tmp_path):
+def test_a_run_of_two_processes_goes_on_as_one_and_one_that_loses_a_process_by_itself_to_the_same_weights(tmp_path):
     (tmp_path / "guess.toml").write_text(GUESS)
     program = [
         sys.executable,
@@ -285,8 +321,33 @@ def test_a_run_of_two_processes_by_torchrun_goes_on_as_one_process_to_the_same_w
     whole = load(tmp_path / "guess.toml")
     train(whole, tmp_path / "two", resume=True)
     train(whole, tmp_path / "one")
-    one, two = (load_file(tmp_path / name / "trained" / "model.safetensors") for name in ("one", "two"))
+    killer = threading.Thread(target=killed_after_a_step, args=(tmp_path / "lossy" / "metrics.jsonl",))
+    killer.start()
+    train(load(tmp_path / "guess.toml", ["learner.processes=2"]), tmp_path / "lossy")
+    killer.join()
+    (line,) = (tmp_path / "lossy" / RESTARTS).read_text().splitlines()
+    assert "process 1 of the 2" in json.loads(line)["lost"]
+    one, two, lossy = (
+        load_file(tmp_path / name / "trained" / "model.safetensors") for name in ("one", "two", "lossy")
+    )
     assert_alike(one, two)
+    assert_alike(one, lossy)
+    steps = [json.loads(line)["step"] for line in (tmp_path / "lossy" / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [1, 2]
+
+
+def killed_after_a_step(metrics: Path) -> None:
+    """SIGKILL the second process of this one's learner when the first step has been written."""
+    until = time.monotonic() + 300
+    while not (metrics.exists() and metrics.read_text()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    own = [
+        Path("/proc", pid) for pid in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    ]
+    lines = {int(one.name): (one / "cmdline").read_bytes().split(b"\0") for one in own}
+    (pid,) = (pid for pid, line in lines.items() if b"envgym_agents.learn.worker" in line and line[4] == b"1")
+    os.kill(pid, signal.SIGKILL)
 
 
 def reopened(folder: Path, *stages: str) -> None:

@@ -14,6 +14,8 @@ pytest.importorskip("torch")
 from envgym_agents.learn.config import TrainConfig, Watch
 from envgym_agents.learn.watch import Anomaly, Stops
 
+from envgym.cli import run
+
 CASES = {
     "mismatch": ("sampler_gap", [1e-5, 1e-5], [0.3, 0.3, 0.3], r"differ by 0\.3 nats, more than 0\.1"),
     "entropy": ("entropy", [0.9, 0.7], [0.01, 0.02, 0.03], r"entropy of sampled tokens is 0\.03 nats, below 0\.1"),
@@ -46,6 +48,26 @@ def test_a_step_that_says_nothing_of_it_is_no_anomaly():
     stops.look(1, {})
     with pytest.raises(ValueError, match=r"watch\.gap is a gap to reinforce\.metric"):
         TrainConfig(watch=Watch(gap=0.1))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_run_that_will_not_recover_ends_with_one_line_and_goes_on_with_another_bound(tmp_path, capsys):
+    small = (
+        "env=guess", "expert=random", "tasks=6", "turns=4", "threads=1", "model.size=tiny", "reinforce.steps=3",
+        "warm_start.min_updates=2", "warm_start.max_updates=2", "warm_start.rows=4", "reinforce.tasks=2",
+        "reinforce.group=2", "reinforce.teaches=all", "reinforce.checkpoint_every=1", "evaluate.tasks=2",
+        "evaluate.greedy=false", "evaluate.baselines=[]", "evaluate.bootstrap=100", "watch.patience=2",
+    )  # fmt: skip
+    command = ["train", "--out", str(tmp_path / "run"), *(word for one in small for word in ("--set", one))]
+    assert run([*command, "--set", "watch.entropy=100"]) != 0
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "after step 2" in last
+    assert "watch.entropy" in last
+    assert "--resume" in last
+    assert run([*command, "--set", "watch.entropy=0.0001", "--resume"]) == 0
+    steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [1, 2, 3]
 
 
 WRITE = """

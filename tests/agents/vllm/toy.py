@@ -16,15 +16,21 @@ class ToyEngine:
     def __init__(self, settings):
         self.name = "toy 1"
         self.model = AutoModelForCausalLM.from_pretrained(settings.folder, dtype=torch.float32).eval()
-        self.running, self.asks, self.salts = {}, [], []
+        self.running, self.asks, self.salts, self.telling = {}, [], [], {}
 
     def add(self, key, request, salt):
         self.asks.append(request)
         self.salts.append(salt)
         self.running[key] = (request, list(request.ids), np.random.default_rng(request.seed), salt)
 
+    def tell(self, key, ids):
+        if 99 in ids:
+            raise ValueError("99 is no id of mine")
+        self.telling[key] = list(ids)
+
     def step(self):
-        found = []
+        found = [Delta(key, (), self.logprobs(ids), "length") for key, ids in self.telling.items()]
+        self.telling.clear()
         for key, (request, context, rng, _salt) in list(self.running.items()):
             done = len(context) - len(request.ids)
             sampling = Sampling(
@@ -42,9 +48,15 @@ class ToyEngine:
             found.append(Delta(key, [token], [logprob], finish))
         return found
 
+    def logprobs(self, ids):
+        with torch.inference_mode():
+            logs = self.model(input_ids=torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+        return logs.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+
     def abort(self, keys):
         for key in keys:
             self.running.pop(key, None)
+            self.telling.pop(key, None)
 
     def load(self, file):
         self.model.load_state_dict(load_file(file))

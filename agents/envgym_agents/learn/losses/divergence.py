@@ -73,8 +73,7 @@ def to_go(values: Tensor, unit: Tensor) -> Tensor:
     """The sum of each token's value and those after it in its unit [K]; tokens stand in the order of their time.
 
     With `k1` it is what a divergence taken as a reward costs from here on: subtracted from credit, its gradient is
-    that of the whole sequence's KL. Source: per-token KL in the reward, Ziegler et al. 2019 (arXiv 1909.08593, eq.
-    2).
+    that of the whole sequence's KL. Source: per-token KL in the reward, Ziegler et al. 2019 (arXiv 1909.08593).
     """
     order = torch.argsort(unit, stable=True)
     grouped, units = values[order], unit[order]

@@ -34,7 +34,7 @@ class Archer:
         V_i(s)    <- Q_i_slow(s, a), a by the present policy
         A(s, a)    = min(Q_1, Q_2) - min(V_1, V_2)
 
-    Source: ArCHer (Zhou et al. 2024, arXiv 2402.19446, section 3). `a` is sampled anew at replayed states: fresh
+    Source: ArCHer (Zhou et al. 2024, arXiv 2402.19446). `a` is sampled anew at replayed states: fresh
     turns in the ledger (`envgym_agents.learn.values.fresh`), and then nothing else teaches V and the baseline.
     Where a ledger has none, stored turns stand for them with the weight min(ratio, `Horizon.most`), ratio being how
     much likelier each is now: in expectation the same where no ratio is cut off, and no turn is generated. The

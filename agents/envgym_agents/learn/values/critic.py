@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from envgym.credit import Ledger
 from envgym.credit.ledger import Floats, Ints
 from envgym_agents.learn.values.likelihood import turn_ratios
-from envgym_agents.learn.values.losses import Objective
+from envgym_agents.learn.values.losses import Objective, clipped_square
 from envgym_agents.learn.values.network import Body, Head, Network
 from envgym_agents.learn.values.places import Places, places
 from envgym_agents.learn.values.targets import Horizon, bootstrapped
@@ -29,10 +29,19 @@ def known(values_K: Floats, at: Ints) -> NDArray[np.float64]:
     return np.where(at >= 0, values_K[at], np.nan).astype(np.float64)
 
 
-def mean_of(objective: Objective, outputs: Tensor, targets: Floats) -> Tensor:
-    """The mean loss over K outputs [K, outputs] and their targets [K]; 0 for K = 0."""
+def mean_of(
+    objective: Objective, outputs: Tensor, targets: Floats, *, old: Floats | None = None, most: float = 0.0
+) -> Tensor:
+    """The mean loss over K outputs [K, outputs] and their targets [K]; 0 for K = 0.
+
+    old, most: values [K] that the outputs' are held near (`clipped_square`); 0: they are not.
+    """
     wanted = torch.from_numpy(np.asarray(targets, np.float32)).to(outputs.device)
-    return objective.loss(outputs, wanted, torch.full_like(wanted, 1.0 / max(len(wanted), 1)))
+    weights = torch.full_like(wanted, 1.0 / max(len(wanted), 1))
+    if old is None or not most:
+        return objective.loss(outputs, wanted, weights)
+    before = torch.from_numpy(np.asarray(old, np.float32)).to(outputs.device)
+    return clipped_square(objective.values(outputs), wanted, weights, old=before, most=most)
 
 
 class TurnCritic:
@@ -43,12 +52,21 @@ class TurnCritic:
     where a bound cut a row off.
 
     NaN: before `Horizon.warmup` updates were made, for failed worlds, and where nothing stands before a turn.
+
+    most: how far an update may take a value from what the slow copy says of it; 0: as far as it likes.
     """
 
     def __init__(
-        self, body: Body, objective: Objective, horizon: Horizon, *, seed: int = 0, **options: Any
+        self,
+        body: Body,
+        objective: Objective,
+        horizon: Horizon,
+        *,
+        seed: int = 0,
+        most: float = 0.0,
+        **options: Any,
     ) -> None:
-        self.objective, self.horizon = objective, horizon
+        self.objective, self.horizon, self.most = objective, horizon, most
         head = Head(body.width, count=2, outputs=objective.outputs, seed=seed)
         self.network = Network(body, head, **options)
 
@@ -98,7 +116,13 @@ class TurnCritic:
 
         def loss(states: Tensor) -> Tensor:
             outputs = self.network.head(states)
-            before = mean_of(self.objective, outputs[there.state_N[turns], 0], target_N[turns])
+            before = mean_of(
+                self.objective,
+                outputs[there.state_N[turns], 0],
+                target_N[turns],
+                old=value_N[turns],
+                most=self.most,
+            )
             return before + mean_of(self.objective, outputs[there.after_N[follows], 1], value_N[follows + 1])
 
         found = self.network.fit(there.rows, loss, seen=seen)
@@ -116,13 +140,21 @@ class TurnCritic:
 class TokenCritic:
     """Values before sampled tokens [T]; sampled tokens are the steps, observation tokens enter no recursion.
 
-    A row that a bound cut off goes on with the value of its last token, as `token_advantage` has it.
+    A row that a bound cut off goes on with the value of its last token, as `token_advantage` has it. most: as of
+    `TurnCritic`.
     """
 
     def __init__(
-        self, body: Body, objective: Objective, horizon: Horizon, *, seed: int = 0, **options: Any
+        self,
+        body: Body,
+        objective: Objective,
+        horizon: Horizon,
+        *,
+        seed: int = 0,
+        most: float = 0.0,
+        **options: Any,
     ) -> None:
-        self.objective, self.horizon = objective, horizon
+        self.objective, self.horizon, self.most = objective, horizon, most
         self.network = Network(body, Head(body.width, outputs=objective.outputs, seed=seed), **options)
 
     @property
@@ -164,7 +196,7 @@ class TokenCritic:
 
         def loss(states: Tensor) -> Tensor:
             outputs = self.network.head(states[there.token_T[tokens]])
-            return mean_of(self.objective, outputs[:, 0], target_T[tokens])
+            return mean_of(self.objective, outputs[:, 0], target_T[tokens], old=value_T[tokens], most=self.most)
 
         found = self.network.fit(there.rows, loss, seen=seen)
         return {**found, **_fit(target_T[tokens], value_T[tokens], self.objective, target_T[tokens])}

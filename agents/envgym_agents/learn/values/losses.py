@@ -13,7 +13,7 @@ from torch import Tensor
 
 from envgym.arguments import checked_between, checked_count
 
-__all__ = ["MSE", "HLGauss", "Objective", "TwoHot", "objective"]
+__all__ = ["MSE", "HLGauss", "Objective", "TwoHot", "clipped_square", "objective"]
 
 
 class Objective(Protocol):
@@ -163,6 +163,18 @@ class TwoHot:
     def outside(self, targets: Tensor) -> int:
         """How many lie outside [low, high]."""
         return int(((targets < self.low) | (targets > self.high)).sum())
+
+
+def clipped_square(values: Tensor, targets: Tensor, weights: Tensor, *, old: Tensor, most: float) -> Tensor:
+    """``sum(w * max((v - t)^2, (clip(v, old - most, old + most) - t)^2) / 2)`` over [K]: a scalar.
+
+    A value that has gone further than `most` from `old` towards its target gets no gradient; one that is on its way
+    back, or went the wrong way, does. Degenerate: an infinite bound, or ``old = v``, is `MSE`.
+    Source: the value loss of PPO's first implementations, one of PPO-max's switches (Zheng et al. 2023, arXiv
+    2307.04964).
+    """
+    held = torch.maximum(torch.minimum(values, old + most), old - most)
+    return (weights * torch.maximum((values - targets) ** 2, (held - targets) ** 2)).sum() / 2
 
 
 def objective(

@@ -262,7 +262,8 @@ def _estimator(
         return twins, {
             "action_values": twins.action_values, "values": twins.values, "token_baseline": twins.token_baseline,
         }  # fmt: skip
-    critic = (TurnCritic if config.kind == "turn" else TokenCritic)(body, said, horizon, **options)
+    kind = TurnCritic if config.kind == "turn" else TokenCritic
+    critic = kind(body, said, horizon, most=config.value_clip, **options)
     return critic, {"values": critic}
 
 

@@ -72,10 +72,21 @@ class VllmEngine:
         )
         self._engine.add_request(key, {"prompt_token_ids": list(request.ids), "cache_salt": salt}, params)
 
+    def tell(self, key: str, ids: Sequence[int]) -> None:
+        """Begin to compute how likely the ids are; vLLM samples one more id, which is of no use."""
+        params = self._vllm.SamplingParams(
+            temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False, output_kind=self._vllm.FINAL
+        )
+        self._engine.add_request(key, {"prompt_token_ids": list(ids)}, params)
+
     def step(self) -> Sequence[Delta]:
         """One step of all requests."""
         found = []
         for output in self._engine.step():
+            if output.prompt_logprobs is not None:
+                pairs = zip(output.prompt_logprobs[1:], output.prompt_token_ids[1:], strict=True)
+                found.append(Delta(output.request_id, (), [at[token].logprob for at, token in pairs], "length"))
+                continue
             (said,) = output.outputs
             ids = list(said.token_ids)
             logprobs = [at[token].logprob for at, token in zip(said.logprobs or (), ids, strict=True)]
@@ -107,4 +118,4 @@ class _Imported:
         self.EngineArgs: Any = EngineArgs
         self.SamplingParams: Any = SamplingParams
         self.LLMEngine: Any = LLMEngine
-        self.DELTA = RequestOutputKind.DELTA
+        self.DELTA, self.FINAL = RequestOutputKind.DELTA, RequestOutputKind.FINAL_ONLY

@@ -24,6 +24,8 @@ from envgym_agents.policies.vllm.wire import (
     Loaded,
     Said,
     Sampled,
+    Tell,
+    Told,
 )
 
 __all__ = ["Serving"]
@@ -91,6 +93,7 @@ class Serving:
         self._broken = ""
         self._running: dict[int, _Running] = {}
         self._keys: dict[str, int] = {}
+        self._telling: dict[str, Tell] = {}
 
     def run(self) -> None:
         """Serve until the end."""
@@ -113,6 +116,8 @@ class Serving:
                 return False
             if isinstance(message, Generate):
                 self._begin(_Running(message))
+            elif isinstance(message, Tell):
+                self._tell(message)
             elif isinstance(message, Abort):
                 self._abort(message.number)
             else:
@@ -133,10 +138,27 @@ class Serving:
         self._running[number] = running
         self._keys[running.key] = number
 
+    def _tell(self, message: Tell) -> None:
+        key = f"{message.number}.told.{self._loads}"
+        if self._broken:
+            self._say(Failed(message.number, self._broken))
+            return
+        try:
+            self._engine.tell(key, message.ids)
+        except ValueError as error:
+            self._say(Failed(message.number, str(error), refused=True))
+            return
+        self._telling[key] = message
+        self._keys[key] = message.number
+
     def _absorb(self, delta: Delta) -> None:
         number = self._keys.get(delta.key)
         if number is None:
             return  # of a part that was aborted
+        if self._telling.pop(delta.key, None) is not None:
+            del self._keys[delta.key]
+            self._say(Told(number, tuple(delta.logprobs)))
+            return
         running = self._running[number]
         running.take(delta, self._version)
         if delta.finish is None:
@@ -157,10 +179,10 @@ class Serving:
             self._say(running.told("abort"))
 
     def _load(self, message: Load) -> None:
-        running = list(self._running.values())
+        running, telling = list(self._running.values()), list(self._telling.values())
         self._engine.abort(list(self._keys))
-        self._keys.clear()
-        self._running.clear()
+        for held in (self._keys, self._running, self._telling):
+            held.clear()
         try:
             self._engine.load(message.file)
         except Exception as error:  # half of the weights may be in place: nothing is sampled from them
@@ -173,6 +195,8 @@ class Serving:
         for one in running:
             one.part += 1
             self._begin(one)
+        for asked in telling:
+            self._tell(asked)
 
     def _forget(self, number: int) -> None:
         running = self._running.pop(number, None)

@@ -13,7 +13,7 @@ import msgspec
 
 __all__ = [
     "ALL", "Abort", "Asked", "Delta", "Engine", "EngineSettings", "Failed", "Generate", "Load", "Loaded", "Ready",
-    "Said", "Sampled", "receive", "send",
+    "Said", "Sampled", "Tell", "Told", "receive", "send",
 ]  # fmt: skip
 
 ALL = -1
@@ -68,6 +68,13 @@ class Load(msgspec.Struct, frozen=True, tag=True):
     file: str
 
 
+class Tell(msgspec.Struct, frozen=True, tag=True):
+    """Say how likely each of `ids` is after those before it, sampling nothing. The answer is `Told`."""
+
+    number: int
+    ids: tuple[int, ...]
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """The engine is there. name: and its version."""
 
@@ -86,6 +93,13 @@ class Sampled(msgspec.Struct, frozen=True, tag=True):
     cached: int = 0
 
 
+class Told(msgspec.Struct, frozen=True, tag=True):
+    """The log-probabilities of all ids but the first, in nats, of the model's own distribution."""
+
+    number: int
+    logprobs: tuple[float, ...]
+
+
 class Loaded(msgspec.Struct, frozen=True, tag=True):
     """The weights are those of `version`."""
 
@@ -101,15 +115,18 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     refused: bool = False
 
 
-Asked = Generate | Abort | Load
-Said = Ready | Sampled | Loaded | Failed
+Asked = Generate | Abort | Load | Tell
+Said = Ready | Sampled | Told | Loaded | Failed
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Asked | Said] = msgspec.msgpack.Decoder(Asked | Said)
 
 
 class Delta(NamedTuple):
-    """What one step of an engine gave a request: new ids, their log-probabilities, and how it ended, if it has."""
+    """What one step of an engine gave a request: new ids, their log-probabilities, and how it ended, if it has.
+
+    Of one that was only to tell (`Engine.tell`), the log-probabilities are those of its own ids, all at once.
+    """
 
     key: str
     ids: Sequence[int]
@@ -125,6 +142,10 @@ class Engine(Protocol):
 
     def add(self, key: str, request: Generate, salt: str) -> None:
         """Begin a request; cached prefixes of another salt are not read. Raises ValueError where it cannot be."""
+        ...
+
+    def tell(self, key: str, ids: Sequence[int]) -> None:
+        """Begin to compute how likely the ids are. Raises ValueError where it cannot be."""
         ...
 
     def step(self) -> Sequence[Delta]:

@@ -17,7 +17,7 @@ from envgym_agents.learn.config import Reinforce  # noqa: E402
 from envgym_agents.learn.head import in_chunks  # noqa: E402
 from envgym_agents.learn.losses import correction, divergence, policy  # noqa: E402
 from envgym_agents.learn.losses.objective import Objective  # noqa: E402
-from envgym_agents.learn.values.losses import MSE  # noqa: E402
+from envgym_agents.learn.values.losses import MSE, clipped_square  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -174,14 +174,19 @@ def test_a_whole_loss_with_divergence_and_entropy_is_the_sum_of_verls(verl, mini
 
 @drawn
 @pytest.mark.parametrize("mode", SHARES)
-def test_squared_errors_of_values_are_verls_where_it_does_not_clip(verl, minibatch, same, mode, seed):
+def test_squared_errors_of_values_are_verls_clipped_or_not(verl, minibatch, same, mode, seed):
     batch = minibatch(seed, empty=True)
     values, returns = batch.logprobs, batch.reference
-    theirs, _ = verl.algos.compute_value_loss(
-        values, returns, batch.old, batch.mask, cliprange_value=math.inf, loss_agg_mode=mode
-    )
     own = batch.tokens(SHARES[mode])
-    same(MSE().loss(own.logprobs[:, None], own.reference, own.weights), theirs, values, within=ALMOST)
+    for most in (math.inf, 0.3):
+        theirs, _ = verl.algos.compute_value_loss(
+            values, returns, batch.old, batch.mask, cliprange_value=most, loss_agg_mode=mode
+        )
+        ours = clipped_square(own.logprobs, own.reference, own.weights, old=own.old, most=most)
+        same(ours, theirs, values, within=ALMOST)
+    plain = MSE().loss(own.logprobs[:, None], own.reference, own.weights)
+    free = clipped_square(own.logprobs, own.reference, own.weights, old=own.old, most=math.inf)
+    assert torch.equal(plain, free)
 
 
 @drawn

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learned values need the extra [train]")
 
-from envgym_agents.learn.values.losses import MSE, HLGauss, TwoHot, objective  # noqa: E402
+from envgym_agents.learn.values.losses import MSE, HLGauss, TwoHot, clipped_square, objective  # noqa: E402
 
 ranges = st.tuples(st.floats(-50, 50), st.floats(0.1, 100)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
@@ -88,6 +88,18 @@ def test_weights_of_zero_are_as_if_the_place_were_not_there_and_nothing_gives_ze
     some = coding.loss(outputs, targets, torch.tensor([1.0, 0.0, 2.0]))
     assert torch.allclose(some, coding.loss(outputs[[0, 2]], targets[[0, 2]], torch.tensor([1.0, 2.0])))
     assert float(coding.loss(outputs[:0], targets[:0], torch.zeros(0))) == 0.0
+
+
+def test_a_value_that_went_far_enough_towards_its_target_is_let_alone_and_one_that_did_not_is_not():
+    """By hand: bound 0.2 around 0. Towards 1: 0.1 (inside), 0.5 (beyond); away from it: -0.5."""
+    values = torch.tensor([0.1, 0.5, -0.5], requires_grad=True)
+    targets, ones = torch.ones(3), torch.ones(3)
+    found = clipped_square(values, targets, ones, old=torch.zeros(3), most=0.2)
+    found.backward()
+    assert float(found.detach()) == pytest.approx((0.9**2 + 0.8**2 + 1.5**2) / 2)
+    assert values.grad.tolist() == pytest.approx([-0.9, 0.0, -1.5])
+    free = clipped_square(values, targets, ones, old=torch.zeros(3), most=math.inf)
+    assert torch.equal(free, MSE().loss(values[:, None], targets, ones))
 
 
 def test_a_wrong_range_or_kind_is_refused_with_the_value():
