@@ -117,16 +117,14 @@ def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 def _names(text: str, table: symtable.SymbolTable) -> int:
     """Undefined names and unused imports of a module; 0 where anything may be bound unseen."""
-    scopes = list(_scopes(table))
     top = {one.get_name(): one for one in table.get_symbols()}
-    bound = {name for name, one in top.items() if one.is_assigned() or one.is_imported() or one.is_namespace()}
-    bound |= {one.get_name() for scope in scopes for one in scope.get_symbols() if one.is_declared_global()}
-    used = {
-        one.get_name()
-        for scope in scopes
-        for one in scope.get_symbols()
-        if one.is_referenced() and (scope is table or one.is_global())
-    }
+    kinds = ("is_assigned", "is_imported", "is_namespace", "is_declared_global")
+    bound = {name for name, one in top.items() if any(getattr(one, kind)() for kind in kinds)}
+    used = {name for name, one in top.items() if one.is_referenced()}
+    for scope in _scopes(table):
+        for one in () if scope is table else scope.get_symbols():
+            bound |= {one.get_name()} if one.is_declared_global() else set()
+            used |= {one.get_name()} if one.is_referenced() and one.is_global() else set()
     undefined = used - bound - _KNOWN
     unused = {name for name, one in top.items() if one.is_imported()} - used
     return _looked_up(text, undefined, unused) if undefined or unused else 0
