@@ -17,6 +17,7 @@ from envgym.errors import StoreCorrupt
 from envgym.progress import Bar
 from envgym.registry import make_backend
 from envgym.task import Task, TaskSet, evenly
+from envgym_environments.code_repair.difficulty import difficulty
 from envgym_environments.code_repair.factory import Plan, Verdict, Yield
 from envgym_environments.code_repair.filtering.cli import filter_command, licences
 from envgym_environments.code_repair.formats.cli import export_command, formats_command, import_command
@@ -40,7 +41,8 @@ from envgym_environments.code_repair.rewrite.cli import (
     writer_of,
 )
 from envgym_environments.code_repair.self_play.cli import harvest_command, repositories
-from envgym_environments.code_repair.sources import Package, packages
+from envgym_environments.code_repair.sources import Package, cache_root, packages
+from envgym_environments.code_repair.suites.local import local_project
 from envgym_environments.code_repair.suites.projects import Project, projects
 from envgym_environments.code_repair.suites.suite import LANGUAGES
 from envgym_environments.code_repair.taskset import (
@@ -61,6 +63,7 @@ tasks_command.command("import")(import_command)
 tasks_command.command("export")(export_command)
 tasks_command.command("formats")(formats_command)
 tasks_command.command()(mirror)
+tasks_command.command()(difficulty)
 tasks_command.command("issues")(issues)
 tasks_command.command("filter")(filter_command)
 tasks_command.command("licences")(licences)
@@ -182,11 +185,12 @@ def _check_plain(plan: Plan) -> None:
 def _chosen_projects(languages: Sequence[str], names: Sequence[str], path: Path | None) -> list[Project]:
     """The projects of these languages and of these names, in the recipe's order; all of another recipe."""
     recipe = projects(path)
-    if path is not None and not languages and not names:
-        return list(recipe)
     _check_known("--language", languages, LANGUAGES, "the languages")
     _check_known("--project", names, [one.name for one in recipe], "projects.toml")
-    return [one for one in recipe if one.language in languages or one.name in names]
+    every = path is not None and not languages and not names
+    chosen = [one for one in recipe if every or one.language in languages or one.name in names]
+    beside, cache = Path.cwd() if path is None else path.parent, cache_root()
+    return [local_project(one, beside=beside, cache=cache) if one.origin == "local" else one for one in chosen]
 
 
 def _check_known(option: str, wanted: Sequence[str], known: Sequence[str], where: str) -> None:

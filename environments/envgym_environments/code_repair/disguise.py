@@ -85,11 +85,11 @@ def make_disguise(
 class _Frame:
     """What is left of a file, with a name alone on its line where each disguised test will stand.
 
-    places: such a name -> the test and how many classes it is in. tests: test -> the name of its place.
+    places: such a name -> the test, its text, and how many classes it is in. tests: test -> the name of its place.
     """
 
     text: str
-    places: Mapping[str, tuple[Function, int]]
+    places: Mapping[str, tuple[Function, str, int]]
     tests: Mapping[str, str]
 
 
@@ -108,7 +108,7 @@ def _frame(text: str, wanted: tuple[str, ...], beside: frozenset[str]) -> _Frame
     body = ast.Module(kept.body(module.body), [])
     return _Frame(
         text=ast.unparse(ast.fix_missing_locations(body)),
-        places={name: (node, depth) for node, (name, depth) in kept.places.items()},
+        places={name: (node, ast.unparse(node), depth) for node, (name, depth) in kept.places.items()},
         tests={name: kept.places[place][0] for name, place in found.items() if place in made},
     )
 
@@ -208,9 +208,9 @@ class _Inside:
         self.held = secrets.token_hex(6)
         self.trail: list[str] = []
 
-    def written(self, test: Function, depth: int) -> str:
-        """The text of the test in its disguise, as it stands inside `depth` classes."""
-        node: ast.stmt = self.disguised(test)
+    def written(self, test: Function, source: str, depth: int) -> str:
+        """The text of the test, whose own is `source`, in its disguise, as it stands inside `depth` classes."""
+        node: ast.stmt = self.disguised(test, source)
         for _ in range(depth):  # indenting the text would change strings of several lines
             node = ast.ClassDef("_", [], [], [node], [])
         text = ast.unparse(ast.fix_missing_locations(ast.Module([node], [])))
@@ -218,9 +218,10 @@ class _Inside:
             text = text.lstrip("\n").removeprefix(f"{'    ' * level}class _:\n")
         return text
 
-    def disguised(self, test: Function) -> Function:
+    def disguised(self, test: Function, source: str) -> Function:
         """The test in its disguise."""
-        inner, outer = copy.deepcopy(test), copy.copy(test)
+        inner, outer = ast.parse(source).body[0], copy.copy(test)  # a deep copy takes ten times as long
+        assert isinstance(inner, Function)
         sites = [(block, index) for block, index in statements_of(inner) if pair_of(block[index])]
         chosen = self._chance.sample(sites, min(_MOST_SITES, len(sites)))
         top = {id(block[index]) for block, index in chosen if block is inner.body}

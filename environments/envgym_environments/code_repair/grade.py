@@ -7,6 +7,7 @@ does to the tests is the agent's outcome, hangs and crashes included; a sandbox 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib.util import cache_from_source
 from typing import Any
 
 from envgym.env import Grade
@@ -18,7 +19,7 @@ from envgym_environments.code_repair.hidden import Hidden, judge_imported
 from envgym_environments.code_repair.kinds.judges import JUDGES
 from envgym_environments.code_repair.memo import Memo, Unwritten, digest_of
 from envgym_environments.code_repair.patch import Malformed, sort_patch
-from envgym_environments.code_repair.quality import patch_lines, patch_similarity, problems
+from envgym_environments.code_repair.quality import byte_code, patch_lines, patch_similarity, problems
 from envgym_environments.code_repair.runner import Graded, Layout, TestReport, run_graded, run_twins
 from envgym_environments.code_repair.suites.suite import Suite
 from envgym_environments.code_repair.suites.verdict import judge_by_suite, judge_guarded
@@ -198,6 +199,8 @@ class CodeRepairGrader:
         async with await self._backend.create(trials.world) as sandbox:
             for path, text in changed.items():
                 await _put(sandbox, path, text)
+                if text is not None and path.endswith(".py") and isinstance(trials.facts.layout, Layout):
+                    await _put_compiled(sandbox, path, text)
             yield sandbox
 
 
@@ -257,6 +260,13 @@ async def _put(sandbox: Sandbox, path: str, text: str | None) -> None:
         await sandbox.exec(["rm", "-f", "--", path])
     else:
         await sandbox.write(path, text.encode("utf-8", "surrogatepass"))
+
+
+async def _put_compiled(sandbox: Sandbox, path: str, text: str) -> None:
+    """Its byte code, which `lint` had to make anyway, where every process that imports it would make it again."""
+    compiled = byte_code(text)
+    if compiled is not None:
+        await sandbox.write(cache_from_source(path, optimization=""), compiled)
 
 
 def _share(report: TestReport, wanted: Sequence[str]) -> float:

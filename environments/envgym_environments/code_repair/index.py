@@ -102,7 +102,7 @@ def write_index(tasks: Iterable[Task], path: Path, *, recipe: Sequence[Package] 
     lines = [json.dumps({"format": _FORMAT, "count": len(listed)})]
     for group in groups.values():
         tests, errors, certificates = _Table(), _Table(), _Table()
-        rows = [_row(task, tests, errors, certificates) for task in group]
+        rows = [_row(task, tests, errors, certificates) | _rate(task) for task in group]
         head = {
             "package": known[str(group[0].metadata["sha256"])].model_dump(mode="json"),
             "layout": group[0].metadata["layout"],
@@ -152,16 +152,27 @@ def rebuild(
         files: dict[str, tuple[str, dict[str, Mutation]]] = {}
         for row in rows:
             if "kind" in row:
-                tasks.append(asked_again(package, layout, tree, row))
+                tasks.append(_as_rated(asked_again(package, layout, tree, row), row))
                 continue
             parts = [_part(package, tree, place, files) for place in row["bugs"]]
             task = assemble(package, layout, tree, parts, _facts(head, row))
             if "certificate" in row:
                 raw = head["certificates"][row["certificate"]] | {"seconds": row["seconds"]}
                 task = with_certificate(task, Certificate.model_validate(raw))
-            tasks.append(task)
+            tasks.append(_as_rated(task, row))
         progress(f"{package.slug}: {len(rows)} tasks")
     return tasks
+
+
+def _rate(task: Task) -> dict[str, Any]:
+    """What solvers made of it (see `difficulty`), where any has tried."""
+    return {name: task.metadata[name] for name in ("pass_rate",) if name in task.metadata}
+
+
+def _as_rated(task: Task, row: Mapping[str, Any]) -> Task:
+    if "pass_rate" not in row:
+        return task
+    return task.model_copy(update={"metadata": {**task.metadata, "pass_rate": row["pass_rate"]}})
 
 
 def _part(

@@ -24,7 +24,7 @@ from envgym_environments.code_repair.patch import ignored
 from envgym_environments.code_repair.runner import run_tests
 from envgym_environments.code_repair.sources import Package, cache_root, layout_of, place_tree, unpack
 
-__all__ = ["Source", "local_package", "usable", "without_broken"]
+__all__ = ["Source", "copied", "local_package", "usable", "without_broken"]
 
 _COLLECT_S = 300.0
 
@@ -55,7 +55,7 @@ def local_package(source: Source, *, cache: Path, deselect: dict[str, str] | Non
     if not source.path.exists():
         raise ValueError(f"--source {source.path}: there is no such file or folder")
     with tempfile.TemporaryDirectory(prefix="envgym-source-") as place:
-        top, version = _top(source, Path(place), cache)
+        top, version = copied(source, Path(place), cache)
         root, package, tests = source.package.rpartition("/")[0] or ".", source.package, source.tests
         if not package or not tests:
             found = detect(top, source.called)
@@ -77,7 +77,7 @@ def local_package(source: Source, *, cache: Path, deselect: dict[str, str] | Non
     return recipe
 
 
-def _top(source: Source, place: Path, cache: Path) -> tuple[Path, str]:
+def copied(source: Source, place: Path, cache: Path) -> tuple[Path, str]:
     """A private copy of the tree, and its version."""
     path = source.path.resolve()
     if path.is_file():

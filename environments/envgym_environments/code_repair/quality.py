@@ -7,12 +7,15 @@ that a task is solved.
 import ast
 import builtins
 import difflib
+import importlib.util
+import marshal
 import symtable
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from types import CodeType
 
-__all__ = ["patch_lines", "patch_similarity", "problems"]
+__all__ = ["byte_code", "patch_lines", "patch_similarity", "problems"]
 
 Texts = Mapping[str, str | None]
 """Path -> text; None where there is no file."""
@@ -21,6 +24,7 @@ _MOST_DIFF = 100_000
 _KNOWN = frozenset(dir(builtins)) | {"__file__", "__name__", "__path__", "__spec__", "__annotations__", "__class__"}
 
 
+@lru_cache(maxsize=64)  # an answer's is the same in every grade of a task
 def _diff(before: str | None, after: str | None) -> str:
     """A unified diff without its two header lines, three lines of context; "" where nothing differs."""
     lines = difflib.unified_diff((before or "").splitlines(), (after or "").splitlines(), lineterm="")
@@ -55,7 +59,36 @@ def patch_lines(base: Texts, submitted: Texts) -> int:
     return sum(line[:1] in ("+", "-") for lines in diffs for line in lines)
 
 
-@lru_cache(maxsize=256)  # the base's file is the same in every grade of a task, and takes as long as five tests
+_UNCOMPILED = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
+
+
+@lru_cache(maxsize=16)  # of one submission, whose problems are counted and whose byte code is made of it
+def _compiled(text: str) -> tuple[CodeType | None, int]:
+    """A module's code, None where it does not compile, and how many warnings the compiler has of it."""
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            source = text.encode("utf-8", "surrogatepass")
+            code: CodeType = compile(source, "module.py", "exec", dont_inherit=True, optimize=0)
+    except _UNCOMPILED:
+        return None, 0
+    return code, len(said)
+
+
+def byte_code(text: str) -> bytes | None:
+    """What ``__pycache__`` holds of a module with this text, for this interpreter; None where it is not to be used.
+
+    It is stamped with the text's hash (PEP 552), so it is used with this very text only. A module that the compiler
+    warns of, or does not take, is left to whoever imports it, who has to be told the same.
+    """
+    code, said = _compiled(text)
+    if code is None or said:
+        return None
+    head = importlib.util.MAGIC_NUMBER + b"\3\0\0\0"
+    return head + importlib.util.source_hash(text.encode("utf-8", "surrogatepass")) + marshal.dumps(code)
+
+
+@lru_cache(maxsize=256)  # the base's file is the same in every grade of a task
 def problems(text: str | None) -> int:
     """How many a Python module has: syntax errors, warnings of the compiler, undefined names, unused imports.
 
@@ -63,15 +96,17 @@ def problems(text: str | None) -> int:
     """
     if text is None:
         return 0
+    code, count = _compiled(text)
+    broken = text.count("\n") + 2
+    if code is None:
+        return broken
     try:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            tree = ast.parse(text)
             table = symtable.symtable(text, "module.py", "exec")
-            compile(tree, "module.py", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
-        return text.count("\n") + 2
-    return len(said) + _names(tree, table)
+    except _UNCOMPILED:
+        return broken
+    return count + len(said) + _names(text, table)
 
 
 def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
@@ -80,27 +115,34 @@ def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
         yield from _scopes(child)
 
 
-def _names(tree: ast.Module, table: symtable.SymbolTable) -> int:
+def _names(text: str, table: symtable.SymbolTable) -> int:
     """Undefined names and unused imports of a module; 0 where anything may be bound unseen."""
+    top = {one.get_name(): one for one in table.get_symbols()}
+    kinds = ("is_assigned", "is_imported", "is_namespace", "is_declared_global")
+    bound = {name for name, one in top.items() if any(getattr(one, kind)() for kind in kinds)}
+    used = {name for name, one in top.items() if one.is_referenced()}
+    for scope in _scopes(table):
+        for one in () if scope is table else scope.get_symbols():
+            bound |= {one.get_name()} if one.is_declared_global() else set()
+            used |= {one.get_name()} if one.is_referenced() and one.is_global() else set()
+    undefined = used - bound - _KNOWN
+    unused = {name for name, one in top.items() if one.is_imported()} - used
+    return _looked_up(text, undefined, unused) if undefined or unused else 0
+
+
+def _looked_up(text: str, undefined: set[str], unused: set[str]) -> int:
+    """How many of these remain where the tree is looked at, which costs as much as everything else."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they were counted
+        tree = ast.parse(text)
     nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.ImportFrom, ast.Constant))]
     if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in nodes):
         return 0
-    scopes = list(_scopes(table))
-    top = {one.get_name(): one for one in table.get_symbols()}
-    bound = {name for name, one in top.items() if one.is_assigned() or one.is_imported() or one.is_namespace()}
-    bound |= {one.get_name() for scope in scopes for one in scope.get_symbols() if one.is_declared_global()}
-    used = {
-        one.get_name()
-        for scope in scopes
-        for one in scope.get_symbols()
-        if one.is_referenced() and (scope is table or one.is_global())
-    }
     listed = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    imported = {name for name, one in top.items() if one.is_imported()}
     future = {
         alias.asname or alias.name
         for node in tree.body
         if isinstance(node, ast.ImportFrom) and node.module == "__future__"
         for alias in node.names
     }
-    return len(used - bound - _KNOWN) + len(imported - used - listed - future)
+    return len(undefined) + len(unused - listed - future)

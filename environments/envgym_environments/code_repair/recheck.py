@@ -13,7 +13,7 @@ from envgym_environments.code_repair.describe import restored
 from envgym_environments.code_repair.hidden import Hidden
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.patch import parse_patch, sort_patch
-from envgym_environments.code_repair.runner import Layout
+from envgym_environments.code_repair.runner import Layout, TestReport
 from envgym_environments.code_repair.suites.conditions import ON_TASK, run_suite_under
 from envgym_environments.code_repair.suites.suite import Suite
 from envgym_environments.code_repair.trials import Facts, Trials, world_text
@@ -30,14 +30,21 @@ async def recheck(tasks: Iterable[Task], backend: SandboxBackend, *, runs: int =
     wrong: dict[str, str] = {}
     for task in tasks:
         facts = Facts.of(task)
-        of_suite = isinstance(facts.layout, Suite)
-        for condition in (Condition("plain"), *(ON_TASK if of_suite else PER_TASK)):
-            for _ in range(runs):
-                look = _suite_once if of_suite else _once
-                found = await look(task, facts, backend, condition)
-                if found:
-                    wrong.setdefault(task.id, f"under {condition.name!r}: {found}")
+        look = _of_suite if isinstance(facts.layout, Suite) else _of_package
+        found = await look(task, facts, backend, runs)
+        if found:
+            wrong[task.id] = found
     return wrong
+
+
+async def _of_package(task: Task, facts: Facts, backend: SandboxBackend, runs: int) -> str:
+    """What went wrong first in fresh sandboxes under each condition; "" for nothing."""
+    for condition in (Condition("plain"), *PER_TASK):
+        for _ in range(runs):
+            found = await _once(task, facts, backend, condition)
+            if found:
+                return f"under {condition.name!r}: {found}"
+    return ""
 
 
 async def _once(task: Task, facts: Facts, backend: SandboxBackend, condition: Condition) -> str:
@@ -56,10 +63,8 @@ async def _once(task: Task, facts: Facts, backend: SandboxBackend, condition: Co
 
     async with await backend.create(world) as sandbox:
         untouched = await run_under(sandbox, layout, condition, **limits)
-        passed = [test for test in facts.fail_to_pass if untouched.outcomes.get(test) == "passed"]
-        kept = [test for test in facts.pass_to_pass if untouched.outcomes.get(test) != "passed"]
-        if passed or kept:
-            return f"untouched, {len(passed)} failing tests pass and {len(kept)} passing ones fail: {passed + kept}"
+        if found := _not_broken(untouched, facts):
+            return found
     async with await backend.create(world) as sandbox:
         for path, text in restored(task, broken).items():
             await sandbox.write(path, text.encode())
@@ -69,8 +74,8 @@ async def _once(task: Task, facts: Facts, backend: SandboxBackend, condition: Co
     return ""
 
 
-async def _suite_once(task: Task, facts: Facts, backend: SandboxBackend, condition: Condition) -> str:
-    """The same of a suite's tests, which are run whole."""
+async def _of_suite(task: Task, facts: Facts, backend: SandboxBackend, runs: int) -> str:
+    """The same of a suite's tests, which are run whole; each of the two states is built once, in one sandbox."""
     suite, gold = facts.layout, task.metadata.get("gold")
     assert isinstance(suite, Suite)
     assert task.world is not None
@@ -81,17 +86,31 @@ async def _suite_once(task: Task, facts: Facts, backend: SandboxBackend, conditi
     trials = Trials(task, backend, Memo())
     texts = {part.path: await trials.source(part.path) for part in parse_patch(str(gold["patch"]))}
     answer, _ = sort_patch(str(gold["patch"]), suite, texts.get)
-    async with await backend.create(task.world) as sandbox:
-        untouched = await run_suite_under(sandbox, suite, condition, timeout_s=facts.run_s)
-    passed = [test for test in facts.fail_to_pass if untouched.outcomes.get(test) == "passed"]
-    kept = [test for test in facts.pass_to_pass if untouched.outcomes.get(test) != "passed"]
-    if passed or kept:
-        return f"untouched, {len(passed)} failing tests pass and {len(kept)} passing ones fail: {passed + kept}"
-    async with await backend.create(task.world) as sandbox:
-        for path, text in answer.items():
-            assert text is not None, "an answer of the factory deletes nothing"
-            await sandbox.write(path, text.encode("utf-8", "surrogatepass"))
-        repaired = await run_suite_under(sandbox, suite, condition, timeout_s=facts.run_s)
+    for edits, wrong in (({}, _not_broken), (answer, _not_repaired)):
+        async with await backend.create(task.world) as sandbox:
+            for path, text in edits.items():
+                assert text is not None, "an answer of the factory deletes nothing"
+                await sandbox.write(path, text.encode("utf-8", "surrogatepass"))
+            played = [condition for condition in (Condition("plain"), *ON_TASK) for _ in range(runs)]
+            for number, condition in enumerate(played):
+                limit_s, built = facts.run_s, number > 0
+                report = await run_suite_under(sandbox, suite, condition, timeout_s=limit_s, built=built)
+                if found := wrong(report, facts):
+                    return f"under {condition.name!r}: {found}"
+    return ""
+
+
+def _not_broken(report: TestReport, facts: Facts) -> str:
+    """What of the untouched state's tests is not as the lists say."""
+    passed = [test for test in facts.fail_to_pass if report.outcomes.get(test) == "passed"]
+    kept = [test for test in facts.pass_to_pass if report.outcomes.get(test) != "passed"]
+    if not passed and not kept:
+        return ""
+    return f"untouched, {len(passed)} failing tests pass and {len(kept)} passing ones fail: {passed + kept}"
+
+
+def _not_repaired(report: TestReport, facts: Facts) -> str:
+    """What of the repaired state's tests does not pass."""
     wanted = (*facts.fail_to_pass, *facts.pass_to_pass)
-    failing = [test for test in wanted if repaired.outcomes.get(test) != "passed"]
-    return f"repaired, it fails {failing[:3]} {repaired.doubt}".strip() if failing or repaired.doubt else ""
+    failing = [test for test in wanted if report.outcomes.get(test) != "passed"]
+    return f"repaired, it fails {failing[:3]} {report.doubt}".strip() if failing or report.doubt else ""

@@ -184,7 +184,8 @@ async def build_tasks(
 
     progress: gets a line per package. on_task: gets the number of tasks there are, after each.
     A package whose source or suite cannot be used is named in `Built.failed`; the others are built. Finished
-    packages of a stopped build with the same recipe are taken over (with their yield).
+    packages of a stopped build with the same recipe are taken over (with their yield), and so is everything that
+    was found of a project of another language before the stop.
     """
     plan = plan or Plan()
     path = path or default_path(cache, plan.kind)
@@ -199,7 +200,8 @@ async def build_tasks(
                 if plan.kind and isinstance(package, Package):
                     made = make_kind_tasks(package, backend, plan, counts=counts, cache=cache)
                 elif isinstance(package, Project):
-                    made = make_suite_tasks(package, backend, plan, counts=counts, cache=cache)
+                    journal = part.with_suffix(".journal")
+                    made = make_suite_tasks(package, backend, plan, counts=counts, cache=cache, journal=journal)
                 else:
                     made = make_tasks(package, backend, plan, counts=counts, cache=cache)
                 async for task in made:
@@ -212,6 +214,7 @@ async def build_tasks(
             counts.seconds = time.perf_counter() - began
             write_tasks(tasks, part, cache=cache)
             _write_yields({package.name: counts}, part)
+            part.with_suffix(".journal").unlink(missing_ok=True)
         built.tasks += tasks
         on_task(len(built.tasks))
         built.yields[package.name] = counts

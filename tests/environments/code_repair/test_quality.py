@@ -1,7 +1,10 @@
 import difflib
+import marshal
+import py_compile
+from pathlib import Path
 
 import pytest
-from envgym_environments.code_repair.quality import patch_lines, patch_similarity, problems
+from envgym_environments.code_repair.quality import byte_code, patch_lines, patch_similarity, problems
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +64,22 @@ def test_lines_are_those_added_and_removed() -> None:
 )
 def test_problems_are_counted(text: str, count: int) -> None:
     assert problems(text) == count
+
+
+def test_byte_code_is_what_an_import_would_make_and_only_where_it_would_say_nothing(tmp_path: Path) -> None:
+    text = 'import os\n\ndef f(a):\n    """Says."""\n    assert a, \'é\'\n    return os.sep + a\n'
+    made = byte_code(text)
+    assert made is not None
+    module = tmp_path / "module.py"
+    module.write_bytes(text.encode())
+    kept = py_compile.compile(
+        str(module), dfile="module.py", optimize=0, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH
+    )
+    known = Path(str(kept)).read_bytes()
+    assert made[:16] == known[:16]
+    assert marshal.loads(made[16:]) == marshal.loads(known[16:])
+    for silent in ("assert (1, 'always')\n", "x = '\\d'\n", "def f(:\n", "\udcff"):
+        assert byte_code(silent) is None
 
 
 @given(st.text(max_size=60))

@@ -9,6 +9,7 @@ from envgym_environments.code_repair.certify import certificate_of
 from envgym_environments.code_repair.cli import tasks_command
 from envgym_environments.code_repair.combine import Pool, apart, interacting, own_tests, together
 from envgym_environments.code_repair.describe import restore, restored
+from envgym_environments.code_repair.difficulty import PassRate, with_rate
 from envgym_environments.code_repair.env import CodeRepair
 from envgym_environments.code_repair.factory import Plan, Yield, make_tasks
 from envgym_environments.code_repair.index import rebuild, write_index
@@ -216,6 +217,7 @@ def test_a_set_is_made_again_from_its_index_byte_by_byte(small, cache, in_backen
     one = made(small, cache, in_backend, Plan(per_package=2, certify=True, issue="symptom"))
     two = made(small, cache, in_backend, Plan(per_package=1, bugs=2, max_failing=0.9))
     path, index = cache / "tasks.jsonl", cache / "index.jsonl"
+    one[0] = with_rate(one[0], PassRate(1, 4, ("lm",)))
     digest = write_tasks([*one, *two], path, cache=cache)
     write_index([*one, *two], index, recipe=[small])
     lines = [line.strip() for line in (source_tree(small, cache=cache) / "small.py").read_text().splitlines()]

@@ -63,8 +63,8 @@ class MultiSwe:
             "hints": item.text("hints", ""),
             "gold_patch": gold,
             "test_patch": tests,
-            "fail_to_pass": tuple(dict.fromkeys(name for field in _FIXED for name in _names(item, field))),
-            "pass_to_pass": _names(item, "p2p_tests"),
+            "fail_to_pass": _fixed(item),
+            "pass_to_pass": _names(item, "p2p_tests") or _kept(item),
             "split": item.text("split", item.split or "train"),
             "world": image_world(
                 f"mswebench/{org}_m_{repo}:pr-{number}".lower(), f"/home/{repo}", files=_GIVEN_AWAY
@@ -99,6 +99,9 @@ class MultiSwe:
             "s2p_tests": {},
             "n2p_tests": {},
             "p2p_tests": _states(record.pass_to_pass, "PASS"),
+            "run_result": _result(record.pass_to_pass, record.fail_to_pass),
+            "test_patch_result": _result(record.pass_to_pass, record.fail_to_pass),
+            "fix_patch_result": _result((*record.pass_to_pass, *record.fail_to_pass), ()),
             "split": record.split,
         }
         return row
@@ -109,19 +112,63 @@ def _issues(statement: str, number: int) -> list[JsonValue]:
     return [{"number": number, "title": title, "body": body}]
 
 
+def _result(passed: tuple[str, ...], failed: tuple[str, ...]) -> dict[str, JsonValue]:
+    """What a run said; the data set's own program reads no row without them."""
+    return {
+        "passed_count": len(passed),
+        "failed_count": len(failed),
+        "skipped_count": 0,
+        "passed_tests": list(passed),
+        "failed_tests": list(failed),
+        "skipped_tests": [],
+    }
+
+
 def _states(names: tuple[str, ...], before: str) -> dict[str, JsonValue]:
     return {name: {"run": before, "test": before, "fix": "PASS"} for name in names}
 
 
+def _fixed(item: Item) -> tuple[str, ...]:
+    """The tests that the repair made pass: three lists by what they were before, or one, or what the runs said.
+
+    The first rows that were published have ``fixed_tests`` only, and rows of one's own runs may have no list.
+    """
+    listed = tuple(dict.fromkeys(name for field in _FIXED for name in _names(item, field)))
+    before = set(_passed(item, "test_patch_result"))
+    said = tuple(name for name in _passed(item, "fix_patch_result") if name not in before)
+    return listed or _names(item, "fixed_tests") or said
+
+
+def _kept(item: Item) -> tuple[str, ...]:
+    """The tests that passed before and after, by what the runs said."""
+    after = set(_passed(item, "fix_patch_result"))
+    return tuple(name for name in _passed(item, "test_patch_result") if name in after)
+
+
+def _passed(item: Item, field: str) -> tuple[str, ...]:
+    """The tests that passed in one run."""
+    found = item.table(field).get("passed_tests", [])
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise refused(item.where, f"{field}.passed_tests", found, "a list of names")
+    return tuple(found)
+
+
 def _names(item: Item, field: str) -> tuple[str, ...]:
-    """The tests of an object by name; Parquet has no objects with free names, and holds them in columns."""
+    """The tests of an object by name, without those that fail with the repair.
+
+    Parquet has no objects with free names, and holds them in columns. (An earlier version of the data set's own
+    code sorted failing tests into some of these objects.)
+    """
     found = item.table(field)
     columns = found.get("name")
     if isinstance(columns, list) and {"fix", "run", "test"} & found.keys():
         if not all(isinstance(one, str) for one in columns):
             raise refused(item.where, f"{field}.name", columns, "a list of names")
-        return tuple(columns)
-    return tuple(found)
+        ends = found.get("fix")
+        after = ends if isinstance(ends, list) and len(ends) == len(columns) else ["PASS"] * len(columns)
+        return tuple(name for name, end in zip(columns, after, strict=True) if end == "PASS")
+    ends = {name: one.get("fix", "PASS") if isinstance(one, dict) else "PASS" for name, one in found.items()}
+    return tuple(name for name, end in ends.items() if end == "PASS")
 
 
 def _statement(item: Item) -> str:

@@ -18,6 +18,7 @@ from envgym.sandbox import SandboxBackend
 from envgym.task import Task
 from envgym_environments.code_repair.mirrors.groups import Bounds
 from envgym_environments.code_repair.mirrors.mirror import MirrorYield, mirror_tasks
+from envgym_environments.code_repair.mirrors.suite_commits import SuitePair, mirror_suite_tasks
 from envgym_environments.code_repair.mirrors.trees import Pair
 from envgym_environments.code_repair.sources import cache_root
 from envgym_environments.code_repair.taskset import load_tasks, write_tasks
@@ -40,7 +41,7 @@ class Job:
     name: str
     label: str
     key: str
-    make: Callable[[], Pair | str]
+    make: Callable[[], Pair | SuitePair | str]
 
 
 @dataclass(slots=True)
@@ -138,7 +139,11 @@ async def _share(job: Job, backend: SandboxBackend, part: Path, bounds: Bounds, 
     if isinstance(pair, str):
         counts.pairs[pair] += 1
     else:
-        made: AsyncIterator[Task] = mirror_tasks(pair, backend, cache, bounds=bounds, counts=counts)
+        made: AsyncIterator[Task]
+        if isinstance(pair, SuitePair):
+            made = mirror_suite_tasks(pair, backend, cache, bounds=bounds, counts=counts)
+        else:
+            made = mirror_tasks(pair, backend, cache, bounds=bounds, counts=counts)
         tasks = [task async for task in made]
     counts.seconds = perf_counter() - began
     write_tasks(tasks, part, cache=cache)
@@ -156,6 +161,8 @@ def _kept(part: Path, kept: Path, cache: Path) -> _Made | None:
 def index_row(task: Task) -> dict[str, Any]:
     """What a task is made of: states with hashes, tests, and digests of the pieces of its repair. No code."""
     data: dict[str, Any] = dict(task.metadata)
+    gold = data["gold"]
+    paths = [place["path"] for place in gold["bugs"]] if "bugs" in gold else data["provenance"]["paths"]
     return {
         "id": task.id,
         "split": task.split,
@@ -163,7 +170,7 @@ def index_row(task: Task) -> dict[str, Any]:
         **data["provenance"],
         "tests": data["fail_to_pass"],
         "kept": data["tests"] - len(data["fail_to_pass"]),
-        "paths": list(dict.fromkeys(place["path"] for place in data["gold"]["bugs"])),
-        "hunks": data["gold"]["hunks"],
-        "lines": data["gold"]["lines"],
+        "paths": list(dict.fromkeys(paths)),
+        "hunks": gold["hunks"],
+        "lines": gold["lines"],
     }

@@ -18,7 +18,9 @@ from envgym_environments.code_repair.mirrors.commits import Repository, commit_p
 from envgym_environments.code_repair.mirrors.groups import Bounds
 from envgym_environments.code_repair.mirrors.mirror import MirrorYield
 from envgym_environments.code_repair.mirrors.releases import Releases, pair_of, recipe, resolve
+from envgym_environments.code_repair.mirrors.suite_commits import suite_pairs
 from envgym_environments.code_repair.sources import cache_root
+from envgym_environments.code_repair.suites.projects import Project, projects
 
 __all__ = ["mirror", "yield_rows"]
 
@@ -34,6 +36,9 @@ def mirror(  # noqa: PLR0913  # one parameter per option
     ] = 0,
     git: Annotated[Path | None, typer.Option(help="A git repository: its commits instead of releases.")] = None,
     commits: Annotated[str, typer.Option(help="With --git: a range of commits, as git log takes it.")] = "HEAD",
+    suite: Annotated[
+        Path | None, typer.Option(help="With --git: a recipe (projects.toml) of how another language is tested.")
+    ] = None,
     most: Annotated[int, typer.Option(min=1, help="With --git: only so many latest commits of it.")] = 200,
     source: Annotated[str, typer.Option(help="With --git: the package's folder or file, such as src/name.")] = "",
     tests: Annotated[list[str] | None, typer.Option(help="With --git: pattern of test files; repeatable.")] = None,
@@ -50,17 +55,22 @@ def mirror(  # noqa: PLR0913  # one parameter per option
     if look_up:
         _print_releases(package or [], look_up)
         return
+    if suite is not None and git is None:
+        raise typer.BadParameter(
+            "it says how the repository of --git is tested", param_hint="--suite without --git"
+        )
     if git is not None:
+        project = None if suite is None else _project(suite, package)
         repository = Repository(
             path=git,
-            name=(package or [_name_of(git)])[0],
+            name=project.name if project else (package or [_name_of(git)])[0],
             commits=commits,
             most=most,
             package=source,
             source_root=source.rpartition("/")[0] or ".",
             tests=tuple(tests or ()),
         )
-        jobs: Sequence[Job] = list(commit_jobs(repository, cache_root()))
+        jobs: Sequence[Job] = list(commit_jobs(repository, cache_root(), project))
     else:
         jobs = list(release_jobs(_chosen(recipe(releases), package), pairs))
     path = file or cache_root() / "mirrors.jsonl"
@@ -102,10 +112,27 @@ def release_jobs(found: Sequence[Releases], pairs: int) -> Iterator[Job]:
             yield Job(one.name, label, repr((old, new)), partial(pair_of, old, new))
 
 
-def commit_jobs(repository: Repository, cache: Path) -> Iterator[Job]:
-    """One for each commit of the range. Raises ValueError when git refuses."""
-    for commit, make in commit_pairs(repository, cache):
-        yield Job(repository.name, f"{repository.name} {commit[:10]}", repr((repository, commit)), make)
+def commit_jobs(repository: Repository, cache: Path, project: Project | None = None) -> Iterator[Job]:
+    """One for each commit of the range; project: how it is built and tested, where it is no Python package.
+
+    Raises ValueError when git refuses.
+    """
+    key = (repository,) if project is None else (repository, project)
+    pairs = commit_pairs(repository, cache) if project is None else suite_pairs(repository, project, cache)
+    for commit, make in pairs:
+        yield Job(repository.name, f"{repository.name} {commit[:10]}", repr((*key, commit)), make)
+
+
+def _project(recipe_file: Path, names: Sequence[str] | None) -> Project:
+    """The only project of a recipe, or the named one."""
+    found = [one for one in projects(recipe_file) if not names or one.name in names]
+    if len(found) != 1:
+        raise typer.BadParameter(
+            f"{recipe_file} has {len(found)} projects{' of that name' * bool(names)}; --package names the one that "
+            "is meant",
+            param_hint="--suite",
+        )
+    return found[0]
 
 
 def _name_of(path: Path) -> str:

@@ -21,7 +21,7 @@ from envgym_environments.code_repair.patch import counts
 from envgym_environments.code_repair.runner import Layout
 from envgym_environments.code_repair.sources import Package
 
-__all__ = ["Repository", "commit_pairs"]
+__all__ = ["Repository", "commit_pairs", "notes_of", "parents_of"]
 
 _DEFAULT_RANGE = "HEAD"
 
@@ -100,6 +100,12 @@ def commit_pairs(repository: Repository, cache: Path) -> Iterator[tuple[str, Cal
     A commit without exactly one parent, or that does not change both code and tests, gives the reason instead.
     Raises ValueError when there is no such repository or range.
     """
+    for commit, parents in parents_of(repository):
+        yield commit, partial(_pair, repository, commit, parents, cache)
+
+
+def parents_of(repository: Repository) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each commit of the range, latest first, with its parents. Raises ValueError when there is no such range."""
     log = repository.git(
         "log",
         "--first-parent",
@@ -110,7 +116,15 @@ def commit_pairs(repository: Repository, cache: Path) -> Iterator[tuple[str, Cal
     )
     for line in log.splitlines():
         commit, *parents = line.split()
-        yield commit, partial(_pair, repository, commit, tuple(parents), cache)
+        yield commit, tuple(parents)
+
+
+def notes_of(repository: Repository, commit: str) -> tuple[str, ...]:
+    """What those who made a commit wrote of it, without who they are."""
+    message, *people = repository.git("log", "-1", "--format=%B%x00%an%x00%cn%x00%ae%x00%ce", commit).split("\0")
+    people += re.findall(r"^[\w-]+-by: *([^<\n]+)", message, re.MULTILINE)
+    names = {part for person in people for part in (person.strip(), *person.split())}
+    return commit_notes(message, {name for name in names if "@" in name or name[:1].isupper()})
 
 
 def _pair(repository: Repository, commit: str, parents: tuple[str, ...], cache: Path) -> Pair | str:
@@ -129,9 +143,6 @@ def _pair(repository: Repository, commit: str, parents: tuple[str, ...], cache: 
         return "other_layout"
     if not _touches_both(changed, layout):
         return "no_code_and_tests"
-    message, *people = repository.git("log", "-1", "--format=%B%x00%an%x00%cn%x00%ae%x00%ce", commit).split("\0")
-    people += re.findall(r"^[\w-]+-by: *([^<\n]+)", message, re.MULTILINE)
-    names = {part for person in people for part in (person.strip(), *person.split())}
     old = repository.tree_of(parent, cache)
     return Pair(
         kind="commit",
@@ -140,7 +151,7 @@ def _pair(repository: Repository, commit: str, parents: tuple[str, ...], cache: 
         new=new,
         old_name=parent[:10],
         new_name=commit[:10],
-        notes=commit_notes(message, {name for name in names if "@" in name or name[:1].isupper()}),
+        notes=notes_of(repository, commit),
         provenance={
             "old": {"commit": parent, "licence": stated_licence(old)},
             "new": {"commit": commit, "licence": stated_licence(new)},

@@ -20,7 +20,7 @@ from envgym_environments.code_repair.sources import Package, cache_root
 from envgym_environments.code_repair.sources import fetch as fetch_sdist
 from envgym_environments.code_repair.suites.projects import Project
 
-__all__ = ["archive", "node_modules", "unpack"]
+__all__ = ["archive", "archive_place", "node_modules", "unpack"]
 
 _MOST_UNPACKED_BYTES = 300 << 20
 _FETCH_S = 600
@@ -38,17 +38,27 @@ def archive(project: Project, *, cache: Path | None = None) -> Path:
             name=project.source, version=project.version, sha256=project.sha256, package=".", tests=("*",)
         )
         return fetch_sdist(wanted, cache=root)
-    store = root / "archives"
-    kept = store / f"{project.name}-{project.sha256[:16]}"
+    kept = archive_place(project, root)
     if kept.exists():
         _check_hash(kept, project)
         return kept
+    if project.origin == "local":
+        raise InfrastructureFailure(
+            f"{project.slug} is of a folder that no registry has, and its archive {kept} is gone; build from its "
+            "recipe again"
+        )
+    store = kept.parent
     store.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=store, prefix=".fetch-") as place:
         got = _CLIENTS[project.origin](project, Path(place), root)
         _check_hash(got, project)
         os.replace(got, kept)
     return kept
+
+
+def archive_place(project: Project, cache: Path) -> Path:
+    """Where the archive of a project lies, whoever puts it there."""
+    return cache / "archives" / f"{project.name}-{project.sha256[:16]}"
 
 
 def _check_hash(path: Path, project: Project) -> None:

@@ -3,11 +3,12 @@
 ``projects.toml`` beside this file lists them by exact version and hash. Nothing here fetches or runs anything.
 """
 
+import re
 import shutil
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from envgym_environments.code_repair.recipe import read_recipe
 from envgym_environments.code_repair.suites.guards import Insertion
@@ -21,8 +22,9 @@ class Project(BaseModel):
 
     origin: which registry has it, asked through its own client: "npm" (`npm pack`), "pypi" (`pip download`),
         "debian" (`apt-get download`: a package that holds source), "debian-source" (`apt-get source`: the upstream
-        tarball).
-    source: its name there; version, sha256: of the archive, checked before it is unpacked.
+        tarball); or "local", which is none (see `suites.local`).
+    source: its name there, of a local one its path beside the recipe; version, sha256: of the archive, checked
+        before it is unpacked (a local one's are found).
     inside: the directory of the archive that becomes the tree ("" for its one top directory).
     modules: the folder beside this file with the lock of its node modules.
     prepare: shell commands run once in the tree, while the files that bugs go into are empty: so nothing that is
@@ -36,10 +38,10 @@ class Project(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
-    origin: Literal["npm", "pypi", "debian", "debian-source"]
-    source: str = Field(pattern=r"^[A-Za-z0-9@][A-Za-z0-9@/._+-]*$")
-    version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.!+~:_-]*$")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    origin: Literal["npm", "pypi", "debian", "debian-source", "local"]
+    source: str = Field(min_length=1)
+    version: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9.!+~:_-]*)?$")
+    sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     licence: str = Field(min_length=1)
     inside: str = ""
     modules: str = Field(default="", pattern=r"^[a-z0-9-]*$")
@@ -50,6 +52,16 @@ class Project(BaseModel):
     canaries: tuple[tuple[Insertion, ...], ...] = ()
     split: Literal["train", "heldout"] = "train"
     suite: Suite
+
+    @model_validator(mode="after")
+    def _told_exactly(self) -> "Project":
+        if self.origin == "local":
+            return self
+        if not self.version or not self.sha256:
+            raise ValueError(f"version and sha256 are missing; they say which archive of {self.origin} is meant")
+        if not re.fullmatch(r"[A-Za-z0-9@][A-Za-z0-9@/._+-]*", self.source):
+            raise ValueError(f"source is {self.source!r}; that is no name in {self.origin}")
+        return self
 
     @property
     def language(self) -> Language:

@@ -98,6 +98,16 @@ def test_a_multi_swe_row_asks_for_every_test_that_was_repaired():
     columns = {"name": ["TestTotal"], "run": ["FAIL"], "test": ["FAIL"], "fix": ["PASS"]}
     row = {**shapes.MULTI_SWE, "f2p_tests": columns, "n2p_tests": {"name": [], "fix": []}}
     assert read("multi-swe", row).fail_to_pass == ("TestTotal",), "as Parquet holds it"
+    failing = {"TestBroken": {"run": "FAIL", "test": "FAIL", "fix": "FAIL"}}
+    row = {**shapes.MULTI_SWE, "s2p_tests": failing}
+    assert read("multi-swe", row).fail_to_pass == ("TestTotal", "TestNew"), "what still fails is not asked for"
+    bare = {name: value for name, value in shapes.MULTI_SWE.items() if not name.endswith("2p_tests")}
+    assert read("multi-swe", bare).fail_to_pass == ("TestTotal",), "the first rows had one list"
+    del bare["fixed_tests"]
+    bare |= {"test_patch_result": {"passed_tests": ["TestOther"]}}
+    bare |= {"fix_patch_result": {"passed_tests": ["TestOther", "TestTotal", "TestNew"]}}
+    found = read("multi-swe", bare)
+    assert (found.fail_to_pass, found.pass_to_pass) == (("TestTotal", "TestNew"), ("TestOther",)), "runs alone"
 
 
 def test_a_rebench_row_runs_its_own_commands_in_its_own_tree():

@@ -7,6 +7,7 @@ machine can have neither.
 import asyncio
 
 import pytest
+from envgym_environments.code_repair.certify import certificate_of
 from envgym_environments.code_repair.cheats import IDLE
 from envgym_environments.code_repair.cheats.of_suites import OF_SUITES
 from envgym_environments.code_repair.describe import restore
@@ -15,6 +16,7 @@ from envgym_environments.code_repair.factory import Plan, Yield
 from envgym_environments.code_repair.grade import CodeRepairGrader
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.suites import LANGUAGES, Suite
+from envgym_environments.code_repair.suites.conditions import ON_PROJECT
 from envgym_environments.code_repair.suites.guards import Guards
 from envgym_environments.code_repair.suites.make import make_suite_tasks
 from envgym_environments.code_repair.suites.projects import missing_programs, projects
@@ -32,14 +34,14 @@ _MADE: dict[str, list[Task]] = {}
 
 
 async def made(language: str, backend: SandboxBackend) -> list[Task]:
-    """Three tasks of the language's first project, made once for all tests of this file."""
+    """Three certified tasks of the language's first project, made once for all tests of this file."""
     if language not in _MADE:
         project = projects(language=language)[0]  # type: ignore[arg-type]
         missing = missing_programs(project)
         if missing:
             pytest.skip(f"{project.slug} needs {', '.join(missing)}, which this machine has not")
         try:
-            plan = Plan(per_package=3)
+            plan = Plan(per_package=3, certify=True)
             _MADE[language] = [task async for task in make_suite_tasks(project, backend, plan, counts=Yield())]
         except InfrastructureFailure as error:
             pytest.skip(f"{project.slug} could not be fetched: {error}")
@@ -54,6 +56,9 @@ async def check_carried(task: Task, language: str, backend: SandboxBackend) -> N
     guards = Guards.model_validate(data["guards"])
     assert guards.canaries
     assert guards.twins
+    certificate = certificate_of(task)
+    assert certificate is not None
+    assert certificate.runs == 2 + len(ON_PROJECT) + 1 + 2
     assert not set(data["fail_to_pass"]) & set(data["pass_to_pass"])
     assert f"line {data['line']}" not in task.prompt
     assert all(data["gold"]["right"] not in task.prompt for _ in [0] if len(data["gold"]["right"]) > 12)

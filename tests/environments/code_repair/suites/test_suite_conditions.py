@@ -46,14 +46,20 @@ def test_a_certified_task_says_what_was_run_and_a_changed_one_does_not_load(
     project = money_project(tmp_path)
 
     async def body(backend: SandboxBackend) -> None:
-        plan = Plan(per_package=1, certify=True)
-        made = make_suite_tasks(project, backend, plan, counts=Yield(), cache=tmp_path)
+        plan, journal, counts = Plan(per_package=1, certify=True), tmp_path / "money.journal", Yield()
+        made = make_suite_tasks(project, backend, plan, counts=counts, cache=tmp_path, journal=journal)
         (task,) = [one async for one in made]
+        found_before = journal.read_bytes()
+        again = Yield()
+        made = make_suite_tasks(project, backend, plan, counts=again, cache=tmp_path, journal=journal)
+        assert [one async for one in made] == [task], "a build that goes on gives the same"
+        assert (counts, counts.tasks) == (again, 1)
+        assert journal.read_bytes().startswith(found_before)
         found = certificate_of(task)
         assert found is not None
         assert {condition.name for condition in ON_PROJECT} < found.gold.keys()
         assert {condition.name for condition in ON_TASK} < found.untouched.keys()
-        assert found.untouched["plain"] == (plan.repetitions, plan.repetitions)
+        assert found.runs == 2 + len(ON_PROJECT) + 1 + plan.repetitions
         assert "node" in found.versions
         assert not found.network
         guards = {**task.metadata["guards"], "twins": []}

@@ -1,0 +1,101 @@
+"""What a build of one project has found so far: written as it is found, so that a killed build loses one mistake.
+
+One line of JSON for each thing: first what the unbroken suite does, then every judged mistake by its key. The build
+that goes on reads them in the place of running anything; which tasks come out is the same, since order and choice
+depend on the seed. A last line that a kill cut off is left out.
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from envgym_environments.code_repair.judge import Verdict
+from envgym_environments.code_repair.suites.baseline import SuiteBaseline
+from envgym_environments.code_repair.suites.guards import Guards
+from envgym_environments.code_repair.suites.judge import Proof, SuiteBug, Trial
+from envgym_environments.code_repair.suites.projects import Project
+from envgym_environments.code_repair.suites.suite import Suite
+
+__all__ = ["Journal"]
+
+
+class Journal:
+    """The journal at `path` (None: nothing is kept). One build writes to it at a time.
+
+    Raises ValueError where a whole line is no line of a journal.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._baseline: dict[str, Any] | None = None
+        self._bugs: dict[str, dict[str, Any]] = {}
+        if path is not None and path.exists():
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        data = path.read_bytes()
+        *lines, rest = data.split(b"\n")
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+                if "baseline" in row:
+                    self._baseline = row["baseline"]
+                else:
+                    self._bugs[row["key"]] = row["bug"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(
+                    f"{path}, line {number}: not of a build's journal ({error}); remove the file to build anew"
+                ) from error
+        if rest:
+            with path.open("r+b") as file:  # what comes next has a line of its own
+                file.truncate(len(data) - len(rest))
+
+    def baseline(self, project: Project) -> SuiteBaseline | None:
+        """What the unbroken suite did, where it was measured before."""
+        found = self._baseline
+        if found is None:
+            return None
+        return SuiteBaseline(
+            project,
+            Suite.model_validate(found["suite"]),
+            tuple(found["tests"]),
+            found["suite_s"],
+            found["build_s"],
+            Guards.model_validate(found["guards"]),
+            tuple(found["conditions"]),
+            found["versions"],
+        )
+
+    def measured(self, baseline: SuiteBaseline) -> None:
+        """Keep it."""
+        row = {
+            "suite": baseline.suite.model_dump(mode="json"),
+            "tests": baseline.tests,
+            "suite_s": baseline.suite_s,
+            "build_s": baseline.build_s,
+            "guards": baseline.guards.model_dump(mode="json"),
+            "conditions": baseline.conditions,
+            "versions": baseline.versions,
+        }
+        self._write({"baseline": row})
+
+    def bug(self, trial: Trial) -> SuiteBug | None:
+        """What became of a trial that was judged before."""
+        row = self._bugs.get(trial.key)
+        if row is None:
+            return None
+        found = row["proof"]
+        lists = {name: tuple(found[name]) for name in ("failing", "passing", "conditions")}
+        return SuiteBug(trial, Proof(**(found | lists | {"verdict": Verdict(found["verdict"])})), row["patch"])
+
+    def judged(self, bug: SuiteBug) -> None:
+        """Keep it."""
+        self._write({"key": bug.trial.key, "bug": {"proof": asdict(bug.proof), "patch": bug.patch}})
+
+    def _write(self, row: dict[str, Any]) -> None:
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab") as file:
+            file.write(json.dumps(row).encode() + b"\n")
