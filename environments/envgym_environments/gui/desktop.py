@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envgym.env import Step, StopReason
-from envgym.errors import EnvironmentFailure
+from envgym.errors import EnvironmentFailure, Misconfigured
 from envgym.limits import Resources
-from envgym.messages import Action, ImagePart, Message, ParseError, TextPart, ToolCall, ToolSpec
+from envgym.messages import Action, Message, ParseError, ToolCall, ToolSpec
 from envgym.registry import EnvSpec
 from envgym.sandbox import SandboxBackend
 from envgym.screen import ScreenView
@@ -27,6 +27,7 @@ from envgym.tools import check_call, parse_call, tool_spec
 from envgym_environments.experts import expert_of
 from envgym_environments.gui.displays import Display, give_back, take
 from envgym_environments.gui.problems import KINDS
+from envgym_environments.pictures import pictured
 from envgym_environments.played import bounded, clean, draws, lazy_tasks
 
 __all__ = ["SPEC", "DesktopPlay", "desktop_tasks", "expert"]
@@ -127,7 +128,10 @@ class DesktopPlay:
             world = self.task.world
             if world is None:
                 raise ValueError(f"task {self.task.id!r} has no world; tasks of `desktop_tasks` have one")
-            self._display = await take(self._backend, world, self._size)
+            try:
+                self._display = await take(self._backend, world, self._size)
+            except ValueError as error:  # such as an image that there is not: no episode could be played
+                raise Misconfigured(f"there can be no display of task {self.task.id!r}: {error}") from error
             if self._watch:
                 await self._watching.enter_async_context(_shown(self._display, Path(self._watch)))
         else:
@@ -180,9 +184,7 @@ class DesktopPlay:
             for text, origin in zip(texts, origins, strict=True)
         ]
         if view.image is not None:
-            self.images = {(name := hashlib.sha256(view.image).hexdigest()): view.image}
-            seen = (TextPart(text=texts[-1]), ImagePart(sha256=name))
-            messages[-1] = messages[-1].model_copy(update={"content": seen})
+            messages[-1], self.images = pictured(messages[-1], view.image)
         key = _key(view, files)
         if not ended:
             return Step(tuple(messages), state_key=key, images=self.images)
