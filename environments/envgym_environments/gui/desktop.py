@@ -27,6 +27,7 @@ from envgym.tools import check_call, parse_call, tool_spec
 from envgym_environments.experts import expert_of
 from envgym_environments.gui.displays import Display, give_back, take
 from envgym_environments.gui.problems import KINDS
+from envgym_environments.gui.unified import screen_calls
 from envgym_environments.pictures import pictured
 from envgym_environments.played import bounded, clean, draws, lazy_tasks
 
@@ -152,7 +153,7 @@ class DesktopPlay:
         texts: list[str] = []
         origins: list[ToolCall | None] = []
         ended = False
-        for call, origin in _read(action, self.tools):
+        for call, origin in _read(action, self.tools, self._size):
             ended = isinstance(call, ToolCall) and call.name == "done"
             texts.append("the end" if ended else await self._do(call))
             origins.append(origin)
@@ -280,13 +281,17 @@ def _key(view: ScreenView, files: dict[str, str]) -> str:
     ).hexdigest()
 
 
-def _read(action: Action, tools: Sequence[ToolSpec]) -> list[tuple[ToolCall | ParseError, ToolCall | None]]:
-    """What was called, and whom to answer; a text is one call in the compact notation."""
+def _read(
+    action: Action, tools: Sequence[ToolSpec], size: tuple[int, int]
+) -> list[tuple[ToolCall | ParseError, ToolCall | None]]:
+    """What was called, and whom to answer; a text is one call in the compact notation, or what `unified` reads."""
     if action.error is not None:
         return [(action.error, None)]
     if action.calls:
         return [(check_call(call, tools), call) for call in action.calls]
-    return [(parse_call(clean(action.text), tools), None)]
+    said = clean(action.text)
+    read = screen_calls(said, size) or [parse_call(said, tools)]
+    return [(one if isinstance(one, ParseError) else check_call(one, tools), None) for one in read]
 
 
 def _decide(task: Task, seen: Sequence[Step]) -> Action:

@@ -5,6 +5,7 @@ import io
 import re
 
 import pytest
+from envgym_environments.gui.grounding.answers import Answer, written
 from envgym_environments.web.miniwob.env import SIZE, Miniwob, miniwob_tasks
 from envgym_environments.web.miniwob.pages import RELOADED, TIMED, page_names
 from envgym_environments.web.miniwob.reading import read
@@ -128,7 +129,8 @@ def test_a_picture_is_shown_where_it_is_asked_for_and_is_of_what_is_to_be_seen(l
     async def seen(**options):
         env = Miniwob(miniwob_tasks(1, pages="click-checkboxes")[0], **options)
         steps = [await env.reset(seed=0), await env.reset(seed=0)]
-        steps.append(await env.step(Action.call("click_at", x=5, y=300)))
+        steps.append(await env.step(Action.say(written(Answer("click", (5, 300))))))  # as `grounding` teaches it
+        assert steps[-1].observation[0].content == "done"
         await env.close()
         return steps
 

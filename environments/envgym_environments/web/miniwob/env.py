@@ -22,6 +22,7 @@ from envgym.page_tools import page_tools, read_page_action
 from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
 from envgym.tools import parse_call
+from envgym_environments.gui.unified import page_calls
 from envgym_environments.pictures import pictured
 from envgym_environments.web.miniwob.pages import (
     FIXED_DAY,
@@ -164,7 +165,7 @@ class Miniwob:
     def _read(self, action: Action) -> tuple[ToolCall | ParseError, ...]:
         if action.error is not None:
             return (action.error,)
-        return action.calls or (parse_call(action.text, self.tools),)
+        return action.calls or tuple(page_calls(action.text) or [parse_call(action.text, self.tools)])
 
     async def _do(self, page: Page, call: ToolCall | ParseError) -> str:
         read = call if isinstance(call, ParseError) else read_page_action(call, self.tools)

@@ -24,6 +24,7 @@ from envgym.replay import forked
 from envgym.task import Task
 from envgym.tools import check_call, parse_call, tool_spec
 from envgym.wire import step_from_json, step_to_json
+from envgym_environments.gui.unified import page_calls
 from envgym_environments.pictures import pictured
 from envgym_environments.played import bounded
 from envgym_environments.web.sites.all_sites import SITES
@@ -165,7 +166,7 @@ class WebSites:
             return self._answered((Message(role="user", content=f"error: {action.error.message[:500]}"),))
         calls = action.calls
         if not calls:
-            read = parse_call(action.text, self.tools)
+            read = (page_calls(action.text) or [parse_call(action.text, self.tools)])[0]
             if isinstance(read, ParseError):
                 return self._answered((Message(role="user", content=f"error: {read.message[:500]}"),))
             calls = (read,)

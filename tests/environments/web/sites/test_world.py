@@ -8,6 +8,7 @@ import io
 import re
 
 import pytest
+from envgym_environments.gui.grounding.answers import Answer, written
 from envgym_environments.web.sites.all_sites import SITES
 from envgym_environments.web.sites.tasks import expert, web_sites_tasks
 from PIL import Image
@@ -119,6 +120,9 @@ def test_an_answer_is_a_typed_call_and_words_are_not():
         steps = [first, await env.step(Action.say("The answer is 7."))]
         steps.append(await env.step(Action.call("answer_number", number="many")))
         steps.append(await env.step(Action.call("answer_number", number=-1)))
+        await env.reset(seed=0)
+        steps.append(await env.step(Action.say(written(Answer("press_back")))))
+        steps.append(await env.step(Action.say(written(Answer("complete", text="7")))))
         await env.close()
         return steps
 
@@ -126,6 +130,8 @@ def test_an_answer_is_a_typed_call_and_words_are_not():
     assert "error: " in steps[1].text
     assert "error: " in steps[2].text
     assert (steps[3].reward, steps[3].channels["answered"], steps[3].channels["state"]) == (0.0, 0.0, 1.0)
+    assert "no page before" in steps[4].text, "an action of the unified space is a call, too"
+    assert (steps[5].stop, steps[5].submission) == (StopReason.SUBMITTED, "7")
 
 
 def test_the_contract_is_kept_without_scripts():
