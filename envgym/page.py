@@ -301,9 +301,13 @@ class Page(Protocol):
 
 @runtime_checkable
 class Browser(Protocol):
-    """A browser of this event loop; many episodes have their pages in it. An async context manager."""
+    """A browser of this event loop; many episodes have their pages in it. An async context manager.
+
+    draws: whether its pages can be seen: screenshots, boxes, marks.
+    """
 
     name: str
+    draws: bool
 
     def report(self) -> BackendReport:
         """Whether it works here, what it keeps apart, and what would fix what is missing."""

@@ -154,7 +154,7 @@ async def _regain_world(
 
 
 async def _reset(env: Env, found: Unfinished, limits: Limits, start: Snapshot | None) -> Step:
-    with boundary(Boundary.ENVIRONMENT, "reset"):
+    with boundary(Boundary.ENVIRONMENT, "reset", passing=(Misconfigured,)):
         reset = env.reset(seed=found.began.seed, start=start)
         return answered(await deadline(reset, limits.reset_s, "reset", Boundary.ENVIRONMENT))
 

@@ -212,7 +212,8 @@ async def play(
 ) -> Episode:
     """Play one episode with live parts and return it; never raises for the world's faults. Closes nothing.
 
-    An agent that raises ContextFull ends it with the stop CONTEXT_LIMIT. Raises Misconfigured where an agent does.
+    An agent that raises ContextFull ends it with the stop CONTEXT_LIMIT. Raises Misconfigured where an agent
+    or a reset does: every episode would meet the same.
 
     found: what was recorded of it before; environment and agents are where that ends, and `origin.step` is the last
     answer.
@@ -227,7 +228,7 @@ async def play(
     step, stop, failure = origin.step, None, None
     try:
         if step is None:
-            with boundary(Boundary.ENVIRONMENT, "reset"):
+            with boundary(Boundary.ENVIRONMENT, "reset", passing=(Misconfigured,)):
                 reset = env.reset(seed=origin.seed, start=origin.start)
                 step = answered(await deadline(reset, rollout.limits.reset_s, "reset", Boundary.ENVIRONMENT))
         if found is not None:

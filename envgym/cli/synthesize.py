@@ -13,6 +13,7 @@ from envgym.env import Env
 from envgym.registry import find, make, spec
 from envgym.synthesis import Curious, Explorer, GraphExplorer, ScreenGraph, Synthesis, Tried, synthesize
 from envgym.synthesis.explore import AgentExplorer
+from envgym.synthesis.graph import GraphReader
 
 __all__ = ["synthesize_command"]
 
@@ -31,7 +32,7 @@ def synthesize_command(  # noqa: PLR0913  # one parameter per option
     explorer: Annotated[
         Literal["curious", "graph"],
         typer.Option(
-            help="Without an agent: does what it did least, or goes where a graph of screens promises most."
+            help="Does what it did least, or goes where a graph of screens promises most; an agent reads that."
         ),
     ] = "curious",
     memory: Annotated[
@@ -68,13 +69,12 @@ def synthesize_command(  # noqa: PLR0913  # one parameter per option
 def _explorer(
     making: Any, agent: str | None, graph: ScreenGraph | None, options: dict[str, Any], seed: int
 ) -> Explorer:
-    if agent is None and graph is not None:
-        return GraphExplorer(graph, np.random.default_rng(seed))
+    walk = None if graph is None else GraphExplorer(graph, np.random.default_rng(seed))
     if agent is None:
-        return Curious(np.random.default_rng(seed))
+        return walk or Curious(np.random.default_rng(seed))
     env: Env = making()
-    factory = find("agents", agent)
-    return AgentExplorer(factory(env.task, seed=seed, tools=env.tools, **options))
+    explores = find("agents", agent)(env.task, seed=seed, tools=env.tools, **options)
+    return AgentExplorer(explores) if walk is None else GraphReader(explores, walk)
 
 
 def _write(made: Synthesis, out: Path) -> None:

@@ -1,28 +1,33 @@
 """A graph of screens that grows while it is explored, and the value of a call in it.
 
 As GUI-Bee explores (in-context Q over a graph of screens): a call that was made has the value of the screen that
-it leads to; one that was not has what calls like it brought, wherever they were made, and hope for the rest.
+it leads to; one that was not has what calls like it brought, wherever they were made, and hope for the rest. A
+script takes the highest (`GraphExplorer`); an agent reads them beside what it sees, and chooses (`GraphReader`).
 Elements are named by what they are, not by their refs, which change. Nothing here knows a browser or a display.
 """
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from envgym.env import Step
 from envgym.messages import Action, Message, ToolCall, ToolSpec
+from envgym.policy import Agent
 from envgym.synthesis.explore import drawn_call, state_of, words_of
 from envgym.synthesis.memory import Tried
+from envgym.tools import parse_call
 
-__all__ = ["GraphExplorer", "ScreenGraph", "elements_of", "screen_of"]
+__all__ = ["GraphExplorer", "GraphReader", "ScreenGraph", "elements_of", "screen_of"]
 
 _REF = re.compile(r"(?:\[|\bref=|^\s*)(e\d+)\b\]?([^\n]*)", re.MULTILINE)
 _VALUE = re.compile(r"\s*=\s*['\"].*$|\s*\(.*\)\s*$")
 _MOST_ELEMENTS = 80
 _SWEEPS = 30
+_TOLD = 30
+"""Calls whose values an agent reads, the highest first."""
 
 Deed = frozenset[str]
 """What a call does, as words: its tool, and what it is done to."""
@@ -119,6 +124,15 @@ class GraphExplorer:
 
     async def choose(self, step: Step, tools: Sequence[ToolSpec], tried: Tried) -> Action:
         """The call of the highest worth."""
+        calls, worth = self.look(step, tools)
+        best = max(worth.values())
+        among = sorted((deed for deed, value in worth.items() if value == best), key=sorted)
+        deed = among[int(self.rng.integers(len(among)))]
+        self.took(step, deed)
+        return Action(message=Message(role="assistant", tool_calls=(calls[deed],)))
+
+    def look(self, step: Step, tools: Sequence[ToolSpec]) -> tuple[dict[Deed, ToolCall], dict[Deed, float]]:
+        """What can be done on a screen, one call of each deed, and what each is worth; notes what led there."""
         screen = screen_of(step)
         if self._last is not None:
             self.graph.note(*self._last, screen)
@@ -126,12 +140,11 @@ class GraphExplorer:
         calls = self._possible(step, tools)
         self.graph.arrive(screen, calls)
         values = self.graph.values()
-        worth = {deed: self.graph.worth(screen, deed, values) for deed in calls}
-        best = max(worth.values())
-        among = sorted((deed for deed, value in worth.items() if value == best), key=sorted)
-        deed = among[int(self.rng.integers(len(among)))]
-        self._last = (screen, deed)
-        return Action(message=Message(role="assistant", tool_calls=(calls[deed],)))
+        return calls, {deed: self.graph.worth(screen, deed, values) for deed in calls}
+
+    def took(self, step: Step, deed: Deed | None) -> None:
+        """What is done on a screen; None for what the graph has no name for."""
+        self._last = None if deed is None else (screen_of(step), deed)
 
     def ended(self, step: Step) -> None:
         """The trail is over with this step."""
@@ -143,10 +156,63 @@ class GraphExplorer:
         """Calls by what they do: one for each tool and element, what else they need drawn."""
         elements, found = elements_of(step.text), dict[Deed, ToolCall]()
         for spec in tools:
-            properties: Any = spec.parameters.get("properties", {})
-            for ref, label in elements.items() if "ref" in properties else [("", "")]:
+            name = _of_elements(spec)
+            for ref, label in elements.items() if name else [("", "")]:
                 call = drawn_call(spec, self._words, self.rng)
                 if ref:
-                    call = call.model_copy(update={"arguments": call.arguments | {"ref": ref}})
-                found[frozenset((spec.name, *re.findall(r"\w+", label)))] = call
+                    call = call.model_copy(update={"arguments": call.arguments | {name: ref}})
+                found[_deed(spec.name, label)] = call
         return found
+
+
+def _of_elements(spec: ToolSpec) -> str:
+    """Which argument of a tool is an element's ref, "" for none: pages call it ref, displays target."""
+    properties: Any = spec.parameters.get("properties", {})
+    return next((name for name in ("ref", "target") if name in properties), "")
+
+
+def _deed(tool: str, label: str) -> Deed:
+    return frozenset((tool, *re.findall(r"\w+", label)))
+
+
+@dataclass(slots=True)
+class GraphReader:
+    """An agent that explores and reads the graph's values in its context: Q without a step of learning (GUI-Bee).
+
+    After what is seen stands what each call is worth here, the highest first; what the agent then does becomes part
+    of the graph. walk: the bookkeeping of this trail.
+    """
+
+    agent: Agent
+    walk: GraphExplorer
+
+    async def choose(self, step: Step, tools: Sequence[ToolSpec], tried: Tried) -> Action:
+        """What the agent does after it has read what each call is worth."""
+        calls, worth = self.walk.look(step, tools)
+        elements, names = elements_of(step.text), {spec.name: _of_elements(spec) for spec in tools}
+        told = "\n".join(_told(calls[deed], worth[deed], names, elements) for deed in _best(worth))
+        note = Message(
+            role="user",
+            content=f"There is no task: find out what can be done here. What calls are worth, from 0 to 1:\n{told}",
+        )
+        action = (await self.agent.act(replace(step, observation=(*step.observation, note)))).action
+        call = action.calls[0] if action.calls else parse_call(action.text, tools)
+        deed = None
+        if isinstance(call, ToolCall) and call.name in names:
+            deed = _deed(call.name, elements.get(str(call.arguments.get(names[call.name], "")), ""))
+        self.walk.took(step, deed if deed in worth else None)
+        return action
+
+    def ended(self, step: Step) -> None:
+        """The trail is over with this step."""
+        self.walk.ended(step)
+
+
+def _best(worth: dict[Deed, float]) -> list[Deed]:
+    return sorted(worth, key=lambda deed: (-worth[deed], sorted(deed)))[:_TOLD]
+
+
+def _told(call: ToolCall, worth: float, names: dict[str, str], elements: dict[str, str]) -> str:
+    """A call's worth, as a line: its tool, and the element that it is about."""
+    ref = str(call.arguments.get(names[call.name], ""))
+    return f"{worth:.2f} {call.name}" + (f" {ref} {elements[ref]}" if ref in elements else "")

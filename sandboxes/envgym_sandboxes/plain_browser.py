@@ -304,6 +304,7 @@ class PlainBrowser:
     """See `envgym.page.Browser`. It holds nothing but its pages."""
 
     name = "plain"
+    draws = False
 
     def __init__(self) -> None:
         self._pages: list[PlainPage] = []

@@ -31,12 +31,14 @@ from transformers import (
     Qwen2VLImageProcessorPil,
 )
 
+from envgym.browsing import open_browser
 from envgym.env import Step, StopReason
 from envgym.episode import Episode
 from envgym.errors import ContextFull, Misconfigured
 from envgym.limits import Limits, Sampling
 from envgym.messages import Action, ImagePart, Message, TextPart
 from envgym.policy import Prompt
+from envgym.registry import make, spec
 from envgym.rollout import Origin, Rollout, play
 from envgym.store import StoreReader, StoreWriter
 from envgym.task import Task
@@ -277,6 +279,54 @@ def test_a_learner_says_of_a_stored_episode_what_the_sampler_said(sighted, tmp_p
     blind = Scorer(new_model(300, size="tiny"))
     with pytest.raises(ValueError, match="reads text only"):
         blind.score(batches(rows, max_tokens=10_000, share_prefixes=False)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("name", "task_options", "options"),
+    [
+        ("miniwob", {"pages": "click-checkboxes"}, {"observe": "none", "screenshot": True, "marks": True}),
+        ("web-sites", {"site": "shop"}, {"see": "image"}),
+    ],
+)
+def test_a_page_reaches_the_model_as_it_was_drawn(sighted, name, task_options, options):
+    """Turn by turn: the very bytes of the screenshots, and what the library itself makes of them."""
+    model, processor = sighted
+    report = open_browser().report()
+    if not report.works:
+        pytest.skip(f"no browser: {'; '.join(report.missing)}; fix: {'; '.join(report.fix)}")
+
+    async def run() -> Episode:
+        async with TransformerPolicy(model) as policy:
+            makers = LMAgents(policy, template_for(processor, eyes_of(model)), "text", Sampling(max_tokens=4))
+            env = make(name, spec(name).tasks(**task_options)[0], **options)
+            agent = makers(env.task, seed=0)
+            played = await play(
+                env, {agent.name: agent}, origin=Origin("e", 0), rollout=Rollout(Limits(turns=2, reset_s=240.0))
+            )
+            assert agent._conversation.images == [
+                image for step in steps_of(played)[:2] for image in step.images.values()
+            ]
+            await env.close()
+            return played
+
+    episode = asyncio.run(run())
+    assert episode.failure is None, episode.failure
+    ids: list[int] = []
+    images: list[bytes] = []
+    for step, turn in zip(steps_of(episode), episode.turns, strict=False):
+        (shown,) = step.images.values()
+        images.append(shown)
+        ids += turn.prompt_ids.tolist()
+        first = int(turn.sampled_ids[0])
+        said = reference(model, processor, ids, images, first)
+        assert said == pytest.approx(float(turn.logprobs[0]), abs=1e-4)
+        ids += turn.sampled_ids.tolist()
+
+
+def steps_of(episode: Episode) -> list[Step]:
+    return [episode.root, *(turn.step for turn in episode.turns)]
 
 
 def test_what_a_world_says_forges_no_picture_and_what_does_not_fit_ends_the_context(sighted):

@@ -780,6 +780,13 @@ def test_33_what_every_episode_would_meet_ends_the_run_and_is_no_episode(wait: b
     with pytest.raises(Misconfigured, match="no key"):
         asyncio.run(collect([one, job(number=1)], concurrency=2, retries=3))
 
+    class Unmade(Watched):
+        async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
+            raise Misconfigured("there is no such image")
+
+    with pytest.raises(Misconfigured, match="there is no such image"):
+        run(job([NOTE], make=Unmade))
+
 
 def test_an_episode_in_stretches_is_the_one_that_was_never_cut_and_may_be_given_up_between_two() -> None:
     policy = ScriptedPolicy(tokens=4)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envgym.env import Step, StopReason
-from envgym.errors import EnvironmentFailure
+from envgym.errors import EnvironmentFailure, Misconfigured
 from envgym.limits import Resources
-from envgym.messages import Action, ImagePart, Message, ParseError, TextPart, ToolCall, ToolSpec
+from envgym.messages import Action, Message, ParseError, ToolCall, ToolSpec
 from envgym.registry import EnvSpec
 from envgym.sandbox import SandboxBackend
 from envgym.screen import ScreenView
@@ -27,6 +27,8 @@ from envgym.tools import check_call, parse_call, tool_spec
 from envgym_environments.experts import expert_of
 from envgym_environments.gui.displays import Display, give_back, take
 from envgym_environments.gui.problems import KINDS
+from envgym_environments.gui.unified import screen_calls
+from envgym_environments.pictures import pictured
 from envgym_environments.played import bounded, clean, draws, lazy_tasks
 
 __all__ = ["SPEC", "DesktopPlay", "desktop_tasks", "expert"]
@@ -127,7 +129,10 @@ class DesktopPlay:
             world = self.task.world
             if world is None:
                 raise ValueError(f"task {self.task.id!r} has no world; tasks of `desktop_tasks` have one")
-            self._display = await take(self._backend, world, self._size)
+            try:
+                self._display = await take(self._backend, world, self._size)
+            except ValueError as error:  # such as an image that there is not: no episode could be played
+                raise Misconfigured(f"there can be no display of task {self.task.id!r}: {error}") from error
             if self._watch:
                 await self._watching.enter_async_context(_shown(self._display, Path(self._watch)))
         else:
@@ -148,7 +153,7 @@ class DesktopPlay:
         texts: list[str] = []
         origins: list[ToolCall | None] = []
         ended = False
-        for call, origin in _read(action, self.tools):
+        for call, origin in _read(action, self.tools, self._size):
             ended = isinstance(call, ToolCall) and call.name == "done"
             texts.append("the end" if ended else await self._do(call))
             origins.append(origin)
@@ -180,9 +185,7 @@ class DesktopPlay:
             for text, origin in zip(texts, origins, strict=True)
         ]
         if view.image is not None:
-            self.images = {(name := hashlib.sha256(view.image).hexdigest()): view.image}
-            seen = (TextPart(text=texts[-1]), ImagePart(sha256=name))
-            messages[-1] = messages[-1].model_copy(update={"content": seen})
+            messages[-1], self.images = pictured(messages[-1], view.image)
         key = _key(view, files)
         if not ended:
             return Step(tuple(messages), state_key=key, images=self.images)
@@ -278,13 +281,17 @@ def _key(view: ScreenView, files: dict[str, str]) -> str:
     ).hexdigest()
 
 
-def _read(action: Action, tools: Sequence[ToolSpec]) -> list[tuple[ToolCall | ParseError, ToolCall | None]]:
-    """What was called, and whom to answer; a text is one call in the compact notation."""
+def _read(
+    action: Action, tools: Sequence[ToolSpec], size: tuple[int, int]
+) -> list[tuple[ToolCall | ParseError, ToolCall | None]]:
+    """What was called, and whom to answer; a text is one call in the compact notation, or what `unified` reads."""
     if action.error is not None:
         return [(action.error, None)]
     if action.calls:
         return [(check_call(call, tools), call) for call in action.calls]
-    return [(parse_call(clean(action.text), tools), None)]
+    said = clean(action.text)
+    read = screen_calls(said, size) or [parse_call(said, tools)]
+    return [(one if isinstance(one, ParseError) else check_call(one, tools), None) for one in read]
 
 
 def _decide(task: Task, seen: Sequence[Step]) -> Action:

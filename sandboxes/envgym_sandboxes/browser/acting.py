@@ -285,6 +285,7 @@ async def _drag(tab: Tab, start: Target, end: Target) -> None:
     between = ((begin[0] + goal[0]) / 2, (begin[1] + goal[1]) / 2)
     nudge = (begin[0] + (4 if goal[0] >= begin[0] else -4), begin[1] + (4 if goal[1] >= begin[1] else -4))
     tab.dragged = None
+    tab.scrolls = True  # a scroll bar that is drawn, and what scrolls by itself where a selection leaves it
     await tab.call("Input.setInterceptDrags", enabled=True)
     try:
         await _mouse(tab, [("mouseMoved", begin, {}), ("mousePressed", begin, {**held, "clickCount": 1})])

@@ -140,6 +140,7 @@ class Share:
     """See `envgym.page.Browser`. program: Chromium's path or name; "" finds one."""
 
     name = "chromium"
+    draws = True
 
     def __init__(self, program: str = "") -> None:
         self._program = program

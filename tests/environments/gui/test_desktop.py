@@ -3,18 +3,22 @@
 import asyncio
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from envgym_environments.gui.desktop import SPEC, DesktopPlay, desktop_tasks, expert
+from envgym_environments.gui.grounding.answers import Answer, written
 from envgym_environments.gui.problems import KINDS
 from envgym_sandboxes.docker_engine.backend import DockerBackend
 from envgym_sandboxes.images.store import default_store
 
 from envgym.env import Step, StopReason
+from envgym.errors import Misconfigured
 from envgym.messages import Action, ImagePart, ToolSpec
 from envgym.registry import make, make_backend
 from envgym.replay import Replaying
+from envgym.rollout import Origin, Rollout, play
 from envgym.testing import check_env, check_tasks
 
 NEEDED = (
@@ -93,6 +97,47 @@ if "desktop" in default_store().names():  # it takes minutes to build, so CI doe
     def test_all_programs_are_in_the_image_too(kind, backend):
         last = acting(desktop_tasks(kind=kind, difficulty=1, image="desktop")[1], backend)[-1]
         assert (last.stop, last.reward) == (StopReason.GOAL, 1.0), last.text
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(300)
+@installed
+def test_what_other_agents_write_acts_as_well():
+    task = task_of("append", 1)
+    known: Any = task.metadata
+    keys = {name: "write" if name == "type_text" else "hotkey" for name in ("type_text", "press")}
+    lines = []
+    for name, given in known["way"]:
+        words = given.split("+") if name == "press" else [given]
+        lines.append(f"pyautogui.{keys[name]}({', '.join(map(repr, words))})")
+
+    async def run() -> list[Step]:
+        async with make_backend("namespace") as backend:
+            env = make(SPEC, task, backend=backend)
+            await env.reset(seed=0)
+            steps = [await env.step(Action.say(said)) for said in ("\n".join(lines), written(Answer("complete")))]
+            await env.close()
+            return steps
+
+    acted, end = asyncio.run(run())
+    assert "error: " not in acted.text
+    assert (end.stop, end.reward) == (StopReason.GOAL, 1.0), acted.text
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@installed
+def test_an_image_that_there_is_not_ends_the_run_at_once():
+    async def run() -> None:
+        async with make_backend("namespace") as backend:
+            (task,) = desktop_tasks(1, image="no-such-image")
+            env = make(SPEC, task, backend=backend)
+            with pytest.raises(Misconfigured, match="image 'no-such-image' is not known here"):
+                await play(env, {"agent": expert(task)}, origin=Origin("e", 0), rollout=Rollout())
+            await env.close()
+
+    asyncio.run(run())
 
 
 ACTIONS = (

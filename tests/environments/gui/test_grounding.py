@@ -1,14 +1,15 @@
 """Grounding: the papers' rules by hand, foreign folders there and back, and tasks as data."""
 
+import asyncio
 import json
 import struct
 
 import pytest
-from envgym_environments.gui.grounding.answers import Answer, well_formed, written
+from envgym_environments.gui.grounding.answers import Answer, well_formed, written, written_box
 from envgym_environments.gui.grounding.desktop import desktop_grounding_tasks
-from envgym_environments.gui.grounding.env import Question, grounding_tasks
+from envgym_environments.gui.grounding.env import Grounding, Question, expert, grounding_tasks
 from envgym_environments.gui.grounding.folders import entry_of, folder_tasks, write_folder
-from envgym_environments.gui.grounding.rewards import Truth, gui_r1, text_f1, ui_r1
+from envgym_environments.gui.grounding.rewards import Truth, gui_r1, iou, text_f1, ui_r1, vlm_r1
 
 from envgym.testing import check_tasks
 
@@ -37,6 +38,48 @@ def test_the_rules_are_those_of_the_papers():
     assert well_formed(said("scroll", text="up"))
 
 
+def test_ui_r1_reads_names_without_quotes_and_as_they_are_and_gui_r1_does_not():
+    bare = "<think></think><answer>[{'action': click, 'coordinate': [20, 30]}]</answer>"
+    assert (ui_r1(bare, BOX)["reward"], gui_r1(bare, BOX)["reward"]) == (3.0, 0.0)
+    large = said("CLICK", (20, 30))
+    assert (ui_r1(large, BOX)["type"], gui_r1(large, BOX)["accuracy"]) == (0.0, 1.0)
+
+
+def test_an_overlap_is_counted_by_hand_and_boxes_too_many_cost():
+    assert iou((0, 0, 10, 10), (5, 0, 15, 10)) == pytest.approx(50 / 150)
+    assert iou((0, 0, 10, 10), (10, 0, 20, 10)) == iou((0, 0, 10, 10), (50, 50, 60, 60)) == 0.0
+    right = written_box((10.0, 20.0, 30.0, 40.0))
+    assert vlm_r1(right, BOX)["reward"] == 2.0
+    half = written_box((10.0, 20.0, 30.0, 30.0))
+    assert vlm_r1(half, BOX) == {"iou": 0.5, "surplus": 1.0, "format": 1.0, "accuracy": 0.0, "reward": 1.5}
+    three = right.replace("]}]", "]}, {'bbox_2d': [0, 0, 9, 9]}, {'bbox_2d': [0, 0, 5, 5]}]")
+    assert vlm_r1(three, BOX)["reward"] == pytest.approx(1 / 3 + 1)
+    for said_of_none in ("nothing", said("click", (20, 30)), written_box((30.0, 40.0, 30.0, 40.0))):
+        assert vlm_r1(said_of_none, BOX)["reward"] == 0.0
+
+
+def test_boxes_are_asked_for_only_where_there_are_any(tmp_path):
+    (tmp_path / "a.png").write_bytes(PNG)
+    spots = [{"img_filename": "a.png", "bbox": [10, 20, 30, 40], "instruction": "go"},
+             {"img_filename": "a.png", "action": "navigate_back", "instruction": "go back"}]  # fmt: skip
+    (tmp_path / "t.json").write_text(json.dumps(spots))
+    with_box, without = folder_tasks(tmp_path)
+
+    async def play():
+        env = Grounding(with_box, rules="vlm-r1")
+        step = await env.reset(seed=0)
+        assert "bbox_2d" in step.text
+        end = await env.step((await expert(with_box).act(step)).action)
+        await env.close()
+        return end
+
+    assert asyncio.run(play()).reward == 2.0
+    with pytest.raises(ValueError, match="asks for an action without one"):
+        Grounding(without, rules="vlm-r1")
+    with pytest.raises(ValueError, match="asks for an action without one"):
+        Grounding(grounding_tasks(1, kind="predict")[0], rules="vlm-r1")
+
+
 def test_a_folder_comes_back_as_it_was_written(tmp_path):
     (task,) = grounding_tasks(1)
     truths = [BOX, Truth("type", text="tea"), Truth("complete")]
@@ -56,7 +99,16 @@ def test_foreign_shapes_are_read_and_what_is_broken_is_named(tmp_path):
     for raw, wanted in (([spot], [BOX]), ([walk], [Truth("click", point=(5.0, 6.0)), Truth("type", text="tea")])):
         (tmp_path / "t.json").write_text(json.dumps(raw))
         assert [entry_of(task.metadata).truth for task in folder_tasks(tmp_path)] == wanted
-    for change in ({"bbox": [10, 20, 200, 20]}, {"img_filename": "b.png"}, {"img_filename": "../b.png"}):
+    typed = {"img_filename": "a.png", "action": "input_text", "instruction": "type tea", "input_text": "tea"}
+    (tmp_path / "t.json").write_text(json.dumps([typed]))  # UI-R1's own names are the unified space's here
+    assert entry_of(folder_tasks(tmp_path)[0].metadata).truth == Truth("type", text="tea")
+    wrong = (
+        {"bbox": [10, 20, 200, 20]},
+        {"img_filename": "b.png"},
+        {"img_filename": "../b.png"},
+        {"action": "fly"},
+    )
+    for change in wrong:
         (tmp_path / "t.json").write_text(json.dumps([spot, {**spot, **change}]))
         with pytest.raises(ValueError, match=r"t\.json, entry 1"):
             folder_tasks(tmp_path)

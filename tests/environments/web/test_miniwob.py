@@ -1,13 +1,16 @@
 """MiniWoB++: tasks, the same problem for a seed, forks by replay, and what the solver does."""
 
 import asyncio
+import io
 import re
 
 import pytest
-from envgym_environments.web.miniwob.env import Miniwob, miniwob_tasks
+from envgym_environments.gui.grounding.answers import Answer, written
+from envgym_environments.web.miniwob.env import SIZE, Miniwob, miniwob_tasks
 from envgym_environments.web.miniwob.pages import RELOADED, TIMED, page_names
 from envgym_environments.web.miniwob.reading import read
 from envgym_environments.web.miniwob.solver import LOOKS, PLANS, expert
+from PIL import Image
 
 from envgym.browsing import open_browser, pages_kept
 from envgym.env import StopReason
@@ -59,7 +62,12 @@ def test_wrong_options_are_named():
     with pytest.raises(ValueError, match="turns is 0"):
         Miniwob(miniwob_tasks(1)[0], turns=0)
     with pytest.raises(ValueError, match="unknown browser 'netscape'"):
-        Miniwob(miniwob_tasks(1)[0], browser="netscape")
+        Miniwob(miniwob_tasks(1)[0], screenshot=True, browser="netscape")
+    with pytest.raises(ValueError, match="browser 'plain' draws no pages"):
+        Miniwob(miniwob_tasks(1)[0], screenshot=True, browser="plain")
+    for options in ({"marks": True}, {"observe": "none"}):
+        with pytest.raises(ValueError, match="give screenshot=true"):
+            Miniwob(miniwob_tasks(1)[0], **options)
 
 
 def test_an_observation_is_read_without_its_question():
@@ -117,6 +125,33 @@ def test_a_reset_inside_the_page_shows_what_a_loaded_page_shows(loop):
     loop.run(work())
 
 
+def test_a_picture_is_shown_where_it_is_asked_for_and_is_of_what_is_to_be_seen(loop):
+    async def seen(**options):
+        env = Miniwob(miniwob_tasks(1, pages="click-checkboxes")[0], **options)
+        steps = [await env.reset(seed=0), await env.reset(seed=0)]
+        steps.append(await env.step(Action.say(written(Answer("click", (5, 300))))))  # as `grounding` teaches it
+        assert steps[-1].observation[0].content == "done"
+        await env.close()
+        return steps
+
+    async def work():
+        plain = await seen()
+        assert all(not step.images and isinstance(step.observation[-1].content, str) for step in plain)
+        first, again, _ = await seen(observe="none", screenshot=True)
+        task, shown = first.observation[-1].content
+        assert first.images == {shown.sha256: first.images[shown.sha256]}
+        assert Image.open(io.BytesIO(first.images[shown.sha256])).size == SIZE
+        assert "ref=" not in task.text, "the picture alone"
+        assert task.text.strip() == plain[0].text.partition("\n")[0]
+        assert again.images == first.images, "the same problem is the same picture"
+        marked, _, _ = await seen(observe="none", screenshot=True, marks=True)
+        assert marked.images.keys() != first.images.keys(), "the refs are drawn"
+        assert marked.state_key == first.state_key == plain[0].state_key
+        return True
+
+    assert loop.run(work())
+
+
 def test_the_next_episode_takes_up_a_page_that_is_kept_and_sees_nothing_of_the_one_before(loop):
     tasks = miniwob_tasks(2, pages="copy-paste")
 
@@ -152,6 +187,8 @@ def test_the_next_episode_takes_up_a_page_that_is_kept_and_sees_nothing_of_the_o
 def test_the_contract_holds(loop):
     task = miniwob_tasks(1, pages="click-checkboxes")[0]
     loop.run(check_env(lambda: Miniwob(task, turns=6), turns=3, deadline_s=180))
+    pictured = {"observe": "none", "screenshot": True, "marks": True}
+    loop.run(check_env(lambda: Miniwob(task, turns=6, **pictured), turns=3, deadline_s=180))
 
 
 @pytest.mark.slow

@@ -106,6 +106,22 @@ def test_a_first_wheel_has_scrolled_whatever_it_is_over_and_whatever_the_page_sa
     play(work, f"<title>Long</title><select multiple>{options}</select><div style='height:3000px'></div>")
 
 
+def test_what_a_drag_scrolls_by_itself_is_over_when_it_is(play):
+    async def work(page):
+        for start, end in [((30, 30), (30, 390)), ((395, 60), (395, 300))]:  # a selection that leaves; the bar
+            await page.run("box.scrollTop = 0")
+            await page.act(Drag(Target(x=start[0], y=start[1]), Target(x=end[0], y=end[1])))
+            told = await page.run("box.scrollTop")
+            await page.act(Wait(0.3))
+            assert await page.run("box.scrollTop") == told, (start, end)
+
+    lines = "".join(f"<p>line {number}</p>" for number in range(200))
+    play(
+        work,
+        f"<style>body{{margin:0}}#box{{height:320px;width:400px;overflow:scroll}}</style><div id=box>{lines}</div>",
+    )
+
+
 def test_a_picture_is_of_what_is_in_sight_now_and_the_page_hears_nothing_of_it(play):
     async def work(page):
         seen = []

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,12 +14,14 @@ from hypothesis import strategies as st
 
 from envgym import make
 from envgym.cli import run as command
-from envgym.env import Step
-from envgym.messages import Message
+from envgym.env import Step, StopReason
+from envgym.messages import Action, Message
+from envgym.policy import Reply
 from envgym.registry import spec
-from envgym.synthesis import Curious, GraphExplorer, ScreenGraph, Tried, rate, synthesize
+from envgym.synthesis import Curious, GraphExplorer, GraphReader, ScreenGraph, Tried, rate, synthesize
 from envgym.synthesis.explore import explore
 from envgym.synthesis.graph import elements_of, screen_of
+from envgym.tools import tool_spec
 
 HOME, LIST, ITEM = (frozenset(words.split()) for words in ("home menu", "list menu next", "item menu"))
 PLAIN = ("--env-option", "browser=plain")
@@ -64,6 +68,54 @@ def test_worth_is_bounded_whatever_was_seen(notes):
     values = graph.values()
     for screen in (HOME, LIST, ITEM):
         assert all(0.0 <= graph.worth(screen, deed, values) <= 1.0 for deed in (GO, OPEN, LEAVE))
+
+
+class Obedient:
+    """Reads what each call is worth, and makes the first one, the highest."""
+
+    name = "agent"
+
+    def __init__(self):
+        self.read = []
+
+    async def act(self, step):
+        *_, note = step.observation
+        lines = [line.split() for line in note.content.splitlines() if re.match(r"[01]\.\d\d ", line)]
+        self.read.append([float(worth) for worth, *_ in lines])
+        _, tool, *rest = lines[0]
+        return Reply(Action.call(tool, **({"ref": rest[0]} if rest else {})))
+
+    async def close(self):
+        pass
+
+
+def test_an_agent_reads_what_each_call_is_worth_and_what_it_does_becomes_the_graphs():
+    graph = ScreenGraph()
+    tools = (tool_spec(open_), tool_spec(leave))
+    shown = [Step((Message(role="user", content=f'[e1] link "{name}"'),), state_key=name) for name in "ab"]
+
+    async def main():
+        agent = Obedient()
+        reader = GraphReader(agent, GraphExplorer(graph, np.random.default_rng(0)))
+        first = await reader.choose(shown[0], tools, Tried())
+        await reader.choose(shown[1], tools, Tried())
+        reader.ended(replace(shown[1], stop=StopReason.LOST))
+        return agent.read, first.calls[0]
+
+    read, call = asyncio.run(main())
+    assert all(worths == sorted(worths, reverse=True) for worths in read)
+    assert read[0] == [1.0, 1.0], "nothing is known: everything is hoped for"
+    assert (screen_of(shown[0]), frozenset((call.name, *(["link", "a"] if call.arguments else [])))) in graph.led
+    assert len(graph.led) == 2
+    assert None in graph.led.values(), "and the end of it"
+
+
+def open_(ref: str) -> None:
+    """Open an element."""
+
+
+def leave() -> None:
+    """Go."""
 
 
 async def _seen(kind, trails=8, turns=8):

@@ -9,7 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ACTIONS", "DIRECTIONS", "NO_TEXT", "Answer", "well_formed", "written"]
+from envgym_environments.gui.grounding.asking import Box
+
+__all__ = ["ACTIONS", "DIRECTIONS", "NO_TEXT", "Answer", "boxes", "well_formed", "written", "written_box"]
 
 ACTIONS = (
     "click", "type", "select", "scroll", "enter", "open_app", "press_home", "press_back", "complete", "close",
@@ -23,30 +25,39 @@ NO_TEXT = "no input text"
 _SHAPE = re.compile(r"<think>.*?</think>\s*<answer>.*?</answer>", re.DOTALL)
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _ACTION = re.compile(r"'action':\s*'(\w+)'")
+_BARE = re.compile(r"'action':\s*(\w+)")
 _TEXT = re.compile(r"'input_text':\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")")
 _POINT = re.compile(r"\[(\d+),\s*(\d+)\]")
+_BOX = re.compile(r"\[\s*" + r",\s*".join([r"(\d+(?:\.\d+)?)"] * 4) + r"\s*\]")
 _LONGEST = 20_000
 """Characters of an answer that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What can be found in an answer, well-formed or not. action: lower case, "" for none. point: pixels."""
+    """What can be found in an answer, well-formed or not. action: "" for none. point: pixels."""
 
     action: str = ""
     point: tuple[int, int] | None = None
     text: str = NO_TEXT
 
     @classmethod
-    def read(cls, said: str) -> "Answer":
-        """The first action between the answer's marks; where there are none, nothing is found."""
+    def read(cls, said: str, *, bare: bool = False) -> "Answer":
+        """The first action between the answer's marks; where there are none, nothing is found.
+
+        bare: UI-R1's reading, in which an action's name may stand without quotes and keeps its case; GUI-R1's is
+        quoted and in lower case. Of several actions both codes take the first name, and GUI-R1's the last point:
+        here an action's own.
+        """
         found = _ANSWER.search(said[:_LONGEST])
         if found is None:
             return cls()
         inside = found[1].strip()
         action, text, point = _ACTION.search(inside), _TEXT.search(inside), _POINT.search(inside)
+        action = action or (_BARE.search(inside) if bare else None)
+        name = action[1] if action else ""
         return cls(
-            action[1].lower() if action else "",
+            name if bare else name.lower(),
             (int(point[1][:9]), int(point[2][:9])) if point else None,
             _unescaped(text[0].partition(":")[2].strip()) if text else NO_TEXT,
         )
@@ -64,6 +75,20 @@ def written(answer: Answer, *, thought: str = "") -> str:
     point = list(answer.point or (-100, -100))
     action = {"action": answer.action, "point": point, "input_text": answer.text}
     return f"<think>{thought}</think><answer>[{action!r}]</answer>"
+
+
+def boxes(said: str) -> list[Box]:
+    """The boxes between the answer's marks, in order; turned round ones and those without an inside are none."""
+    inside = _ANSWER.search(said[:_LONGEST])
+    found = [] if inside is None else [tuple(float(side[:9]) for side in one) for one in _BOX.findall(inside[1])]
+    return [(left, top, right, bottom) for left, top, right, bottom in found if left < right and top < bottom]
+
+
+def written_box(box: Box, *, thought: str = "") -> str:
+    """An answer that is a box, as VLM-R1 has it, in whole pixels around it."""
+    left, top, right, bottom = box
+    sides = [int(left), int(top), int(right + 0.999), int(bottom + 0.999)]
+    return f"<think>{thought}</think><answer>[{{'bbox_2d': {sides}}}]</answer>"
 
 
 def well_formed(said: str, *, strict: bool = True) -> bool:

@@ -15,10 +15,10 @@ from envgym.messages import Action, ImagePart, Message, TextPart
 from envgym.registry import EnvSpec, find
 from envgym.task import Task, TaskSet
 from envgym_environments.experts import expert_of
-from envgym_environments.gui.grounding.answers import ACTIONS, written
+from envgym_environments.gui.grounding.answers import ACTIONS, written, written_box
 from envgym_environments.gui.grounding.asking import KINDS, asked
 from envgym_environments.gui.grounding.folders import entry_of, folder_tasks, media_type
-from envgym_environments.gui.grounding.rewards import RULES, Truth
+from envgym_environments.gui.grounding.rewards import BOXED, RULES, Truth
 from envgym_environments.gui.grounding.web import PAGES, Shown, WebScreens
 from envgym_environments.played import bounded, clean, draws
 from envgym_environments.web.sites.all_sites import SITES
@@ -48,6 +48,10 @@ _HOW = (
     "<think>why</think><answer>[{'action': 'click', 'point': [x, y], 'input_text': 'no input text'}]</answer>\n"
     f"The actions are {', '.join(ACTIONS)}. 'point' is in pixels from the top left corner where you click, else "
     "[-100, -100]; 'input_text' is what you type, select or open, or where you scroll (up, down, left, right)."
+)
+_HOW_BOXED = (
+    "Do not click: tell the box of what is to be clicked. Think first, then answer in exactly this form, in pixels "
+    "from the top left corner:\n<think>why</think><answer>[{'bbox_2d': [left, top, right, bottom]}]</answer>"
 )
 
 
@@ -109,8 +113,9 @@ class WebQuestions:
 
 
 class Grounding:
-    """Implements `envgym.env.Playable`. rules: "gui-r1" (reward 0 to 1) or "ui-r1" (0 to 3), see `rewards`.
+    """Implements `envgym.env.Playable`.
 
+    rules: "gui-r1" (reward 0 to 1), "ui-r1" (0 to 3), or "vlm-r1" (0 to 2), whose answer is a box; see `rewards`.
     browser: which registered kind shows the pages.
     """
 
@@ -122,8 +127,13 @@ class Grounding:
     ) -> None:
         if rules not in RULES:
             raise ValueError(f"rules is {rules!r}; it must be one of {', '.join(RULES)}")
+        boxless = task.metadata["kind"] == PREDICT or ("box" in task.metadata and task.metadata["box"] is None)
+        if rules in BOXED and boxless:
+            raise ValueError(
+                f"rules {rules!r} are about boxes, and task {task.id!r} asks for an action without one"
+            )
         find("browsers", browser)  # an unknown one is refused before anything is played
-        self.task, self._rules = task, RULES[rules]
+        self.task, self._rules, self._boxed = task, RULES[rules], rules in BOXED
         self._screens = screens or WebQuestions(browser)
         self._truth: Truth | None = None
 
@@ -133,10 +143,11 @@ class Grounding:
         self._truth = question.truth
         name = hashlib.sha256(question.image).hexdigest()
         kind = media_type(question.image) or "image/png"
-        content = (TextPart(text=f"{question.text}\n\n{_HOW}"), ImagePart(sha256=name, media_type=kind))
+        how = _HOW_BOXED if self._boxed else _HOW
+        content = (TextPart(text=f"{question.text}\n\n{how}"), ImagePart(sha256=name, media_type=kind))
         return Step(
             (Message(role="user", content=content),), state_key=f"{self.task.id}/{name[:16]}",
-            info={"truth": asdict(question.truth)}, images={name: question.image},
+            info={"truth": asdict(question.truth), "boxed": self._boxed}, images={name: question.image},
         )  # fmt: skip
 
     async def step(self, action: Action) -> Step:
@@ -146,7 +157,7 @@ class Grounding:
             raise RuntimeError(f"step outside an episode in task {self.task.id!r}: call reset(seed=...) first")
         said = bounded(clean(action.text))
         channels = self._rules(said, truth)
-        right = channels.get("accuracy", channels["type"] * channels.get("point", 1.0))
+        right = channels["accuracy"] if "accuracy" in channels else channels["type"] * channels["point"]
         return Step(
             (Message(role="user", content="The end."),), channels["reward"], channels,
             StopReason.GOAL if right else StopReason.SUBMITTED, f"{self.task.id}/end", submission=said,
@@ -231,6 +242,8 @@ def _decide(task: Task, seen: Sequence[Step]) -> str:
     known: Any = seen[-1].info["truth"]
     box, point = known["box"], known["point"]
     truth = Truth(known["action"], box and tuple(box), point and tuple(point), known["text"])
+    if seen[-1].info.get("boxed") and truth.box is not None:
+        return written_box(truth.box, thought="These are its edges.")
     return written(truth.answer, thought="It is in the middle of that element.")
 
 

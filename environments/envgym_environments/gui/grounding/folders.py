@@ -5,7 +5,8 @@ and the images in the same folder or one below it. ``bbox`` is left, top, width,
 say ``data_source`` or ``data_type``; left, top, right, bottom in the others. An entry may have ``action`` (and
 ``input_text``) in place of ``bbox``, as UI-R1's have.
 AndroidControl's: JSON or JSON lines of episodes, ``{goal, screenshots, actions, step_instructions}``, with the
-field names of its records and the screenshots as files. Its own tfrecord files are not read.
+field names of its records and the screenshots as files; ``boxes`` may say what each click is in. Its own files of
+records are unpacked into that once (`android.unpack`).
 """
 
 import json
@@ -17,6 +18,7 @@ from typing import Any
 
 from envgym.errors import EnvironmentFailure
 from envgym.task import Task, TaskSet
+from envgym_environments.gui.grounding.android import shards
 from envgym_environments.gui.grounding.answers import ACTIONS, NO_TEXT
 from envgym_environments.gui.grounding.rewards import Truth
 
@@ -57,6 +59,11 @@ def folder_tasks(path: str | Path) -> TaskSet:
     place = Path(path).absolute()
     if not place.exists():
         raise ValueError(f"there is nothing at {place}: path names a folder, or a JSON file in one")
+    if shards(place):
+        raise ValueError(
+            f"{place} holds AndroidControl's records, which are unpacked once: envgym grounding unpack {path} "
+            "--out FOLDER, and then path=FOLDER"
+        )
     files = sorted([*place.rglob("*.json"), *place.rglob("*.jsonl")]) if place.is_dir() else [place]
     if not files:
         raise ValueError(f"{place} holds no .json or .jsonl file: it is no folder of tasks")
@@ -114,7 +121,7 @@ def _spot(file: Path, raw: Mapping[str, Any]) -> Entry:
     """An entry of ScreenSpot, ScreenSpot-Pro or UI-R1."""
     image = _image(file, str(raw["img_filename"]))
     size = image_size(image)
-    instruction, action = _text(raw, "instruction"), str(raw.get("action", "click"))
+    instruction, action = _text(raw, "instruction"), _unified(str(raw.get("action", "click")))
     if "bbox" not in raw and action == "click":
         raise ValueError("it has neither 'bbox' nor an 'action' that needs none")
     box = _numbers(raw["bbox"], 4, "bbox") if "bbox" in raw else None
@@ -136,26 +143,34 @@ def _episode(file: Path, raw: Mapping[str, Any]) -> Iterator[Entry]:
             f"it has {len(shown)} screenshots, {len(actions)} actions and {len(steps)} step_instructions; each "
             "action has one of each, and after the last there may be one more screenshot"
         )
-    for name, action, step in zip(shown, actions, steps, strict=False):
+    boxes = raw.get("boxes") or [None] * len(actions)
+    if len(boxes) != len(actions):
+        raise ValueError(f"it has {len(boxes)} boxes for {len(actions)} actions; null stands for one without")
+    for name, action, step, box in zip(shown, actions, steps, boxes, strict=False):
         image = _image(file, str(name))
         asked = f"{goal}\nNow: {step}" if step else goal
         yield Entry(
-            file.parent, image.relative_to(file.parent).as_posix(), asked, _android(action, image),
+            file.parent, image.relative_to(file.parent).as_posix(), asked, _android(action, image, box),
             _split(raw, "train"),
         )  # fmt: skip
 
 
-def _android(action: Mapping[str, Any], image: Path) -> Truth:
-    kind = str(action["action_type"])
+def _unified(kind: str) -> str:
+    """An action's name in the unified space."""
     name = _ANDROID.get(kind, kind)
     if name not in ACTIONS:
-        raise ValueError(f"action_type {kind!r} is none of the unified space: {', '.join(ACTIONS)}")
+        raise ValueError(f"action {kind!r} is none of the unified space: {', '.join(ACTIONS)}")
+    return name
+
+
+def _android(action: Mapping[str, Any], image: Path, box: Any) -> Truth:
+    name = _unified(str(action["action_type"]))
     if name in ("click", "long_press"):
         x, y = _numbers((action["x"], action["y"]), 2, "x, y")
         wide, high = image_size(image)
         if not (0 <= x <= wide and 0 <= y <= high):
             raise ValueError(f"the point {x:g}, {y:g} is not on {image.name}, {wide} x {high}")
-        return Truth(name, None, (x, y))
+        return Truth(name, None if box is None else _numbers(box, 4, "boxes"), (x, y))
     text = {"type": "text", "scroll": "direction", "open_app": "app_name"}.get(name)
     return Truth(name, text=NO_TEXT if text is None else str(action[text]))
 
@@ -200,8 +215,10 @@ def media_type(content: bytes) -> str:
 
 def image_size(path: Path) -> tuple[int, int]:
     """Width and height of a PNG or a JPEG, from its head. Raises ValueError for anything else."""
-    content = path.read_bytes()
-    kind = media_type(content)
+    with path.open("rb") as file:  # a data set has tens of thousands of them
+        content = file.read(24)
+        kind = media_type(content)
+        content += file.read() if kind == "image/jpeg" else b""
     try:
         if kind == "image/png":
             wide, high = struct.unpack(">II", content[16:24])

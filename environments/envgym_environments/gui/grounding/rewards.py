@@ -1,18 +1,32 @@
-"""The rule-based rewards of UI-R1 and GUI-R1 for one action on one screenshot, as pure functions.
+"""The rule-based rewards of UI-R1, GUI-R1 and VLM-R1 for one answer to one screenshot, as pure functions.
 
 UI-R1: Lu et al. 2025, "UI-R1: Enhancing Action Prediction of GUI Agents by Reinforcement Learning", section 3.2;
 its published reward code says what a coordinate earns where nothing is clicked. GUI-R1: Luo et al. 2025, "GUI-R1: A
 Generalist R1-Style Vision-Language Action Model for GUI Agents", section 3.2; its published code has the weights
-and the threshold.
+and the threshold. VLM-R1: Shen et al. 2025, "VLM-R1: A Stable and Generalizable R1-style Large Vision-Language
+Model" (arXiv 2504.07615), section 3: the overlap of boxes, and the factor by which surplus ones cost.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from envgym_environments.gui.grounding.answers import NO_TEXT, Answer, well_formed
+from envgym_environments.gui.grounding.answers import NO_TEXT, Answer, boxes, well_formed
+from envgym_environments.gui.grounding.asking import Box
 
-__all__ = ["FORMAT_SHARE", "NEAR", "RULES", "TEXT_F1", "Truth", "gui_r1", "text_f1", "ui_r1"]
+__all__ = [
+    "BOXED",
+    "FORMAT_SHARE",
+    "NEAR",
+    "RULES",
+    "TEXT_F1",
+    "Truth",
+    "gui_r1",
+    "iou",
+    "text_f1",
+    "ui_r1",
+    "vlm_r1",
+]
 
 FORMAT_SHARE = 0.2
 """GUI-R1: the share of the form in the reward; the rest is the action's."""
@@ -70,7 +84,7 @@ def ui_r1(said: str, truth: Truth) -> dict[str, float]:
     type: the action is the right one. point: and, where that is a click, its point is in the box, edges included;
     other actions have no point to miss. format: thoughts and an answer in their marks.
     """
-    answer = Answer.read(said)
+    answer = Answer.read(said, bare=True)
     same = answer.action == truth.action
     hit = same and (
         truth.action != "click" or (answer.point is not None and truth.inside(answer.point, edges=True))
@@ -99,5 +113,34 @@ def gui_r1(said: str, truth: Truth) -> dict[str, float]:
     return channels | {"reward": (1 - FORMAT_SHARE) * channels["accuracy"] + FORMAT_SHARE * channels["format"]}
 
 
-RULES: Mapping[str, Callable[[str, Truth], dict[str, float]]] = MappingProxyType({"gui-r1": gui_r1, "ui-r1": ui_r1})
+def iou(one: Box, other: Box) -> float:
+    """Intersection over union of two boxes, 0 to 1; 0.0 where they do not meet."""
+    wide = min(one[2], other[2]) - max(one[0], other[0])
+    high = min(one[3], other[3]) - max(one[1], other[1])
+    if wide <= 0 or high <= 0:
+        return 0.0
+    areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
+    return wide * high / (areas - wide * high)
+
+
+def vlm_r1(said: str, truth: Truth) -> dict[str, float]:
+    """Channels iou, surplus, format and accuracy, and the reward, 0 to 2: iou times surplus, and format.
+
+    The answer is a box. iou: of the first one with the box that is right. surplus: VLM-R1's factor against boxes
+    that are told on the chance that one fits, min(1, those that are wanted / those that are told); one is wanted.
+    format: thoughts and an answer with a box, in their marks. accuracy: whether the product is above 0.5.
+    """
+    told = boxes(said)
+    overlap = iou(told[0], truth.box) if told and truth.box is not None else 0.0
+    surplus = 1.0 / max(len(told), 1)
+    channels = {"iou": overlap, "surplus": surplus, "format": float(bool(told) and well_formed(said, strict=False))}
+    channels["accuracy"] = float(overlap * surplus > 0.5)
+    return channels | {"reward": overlap * surplus + channels["format"]}
+
+
+RULES: Mapping[str, Callable[[str, Truth], dict[str, float]]] = MappingProxyType(
+    {"gui-r1": gui_r1, "ui-r1": ui_r1, "vlm-r1": vlm_r1}
+)
 """Rewards by their papers' names."""
+BOXED = frozenset(("vlm-r1",))
+"""Those whose answer is a box and no action."""

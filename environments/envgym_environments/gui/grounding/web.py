@@ -16,6 +16,7 @@ from envgym_environments.gui.grounding.rewards import Truth
 from envgym_environments.web.miniwob.pages import FIXED_DAY, ORIGIN, address, begin, html_folder
 from envgym_environments.web.sites.episode import Served
 from envgym_environments.web.sites.goals import Do, Goal, Key, build
+from envgym_environments.web.still import STILL
 
 __all__ = ["PAGES", "Shown", "WebScreens", "next_act"]
 
@@ -29,11 +30,6 @@ PAGES = (
 SIZE, SMALL = (1024, 768), (480, 320)
 _PATIENT = PageLimits(act_s=60.0, settle_s=30.0)
 """A screen is shown when it is whole, on a loaded machine too."""
-_STILL = """addEventListener('DOMContentLoaded', () => { const style = document.createElement('style');
-  style.textContent = `* { caret-color: transparent !important; transition: none !important;
-    animation: none !important; border-radius: 0 !important; box-shadow: none !important }`;
-  document.head.append(style); })"""
-"""No caret, nothing that moves; and no round corners, whose pixels Chromium does not paint the same every time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,7 @@ class WebScreens:
         if self._shows != ("miniwob", name):
             await self._leave()
             site = {ORIGIN: Folder(str(html_folder()))}
-            spec = PageSpec(site, start=address(name), size=SMALL, scripts=(FIXED_DAY, _STILL), limits=_PATIENT)
+            spec = PageSpec(site, start=address(name), size=SMALL, scripts=(FIXED_DAY, STILL), limits=_PATIENT)
             self._page = await self._opened().page(spec)
             self._shows = ("miniwob", name)
         page = self._page
@@ -77,7 +73,7 @@ class WebScreens:
             self._served = Served(key.site, build(key))
             await self._served.server.open()
             sites = {key.site.origin: UnixSocket(self._served.server.path)}
-            spec = PageSpec(sites, start=f"{key.site.origin}/", size=SIZE, scripts=(_STILL,), limits=_PATIENT)
+            spec = PageSpec(sites, start=f"{key.site.origin}/", size=SIZE, scripts=(STILL,), limits=_PATIENT)
             self._served.reset()
             self._page = await self._opened().page(spec)
             self._shows = ("site", key)

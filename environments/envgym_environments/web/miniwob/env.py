@@ -19,9 +19,11 @@ from envgym.page import Browser, Folder, Page, PageLimits, PageSpec, PageView, W
 from envgym.page_actions import Goto, Hover, Target, Wait
 from envgym.page_text import acted_text, tree_text
 from envgym.page_tools import page_tools, read_page_action
-from envgym.registry import EnvSpec, find
+from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
 from envgym.tools import parse_call
+from envgym_environments.gui.unified import page_calls
+from envgym_environments.pictures import pictured
 from envgym_environments.web.miniwob.pages import (
     FIXED_DAY,
     ORIGIN,
@@ -33,10 +35,11 @@ from envgym_environments.web.miniwob.pages import (
     html_folder,
     page_names,
 )
+from envgym_environments.web.still import STILL
 
 __all__ = ["SPEC", "Miniwob", "miniwob_tasks"]
 
-Observed = Literal["dom", "tree", "both"]
+Observed = Literal["dom", "tree", "both", "none"]
 SIZE = (480, 320)
 _LOADED_S = 60.0
 _STATE = Wanted(tree=False, value=STATE)
@@ -51,13 +54,15 @@ _TOOLS = page_tools(
 class Miniwob:
     """One page of MiniWoB++.
 
-    observe: the page as pruned HTML ("dom"), as accessibility tree ("tree"), or both; refs name elements in either.
+    observe: the page as pruned HTML ("dom"), as accessibility tree ("tree"), both, or "none" where a picture says
+    it; refs name elements in either. screenshot: whether observations have a picture (an `ImagePart` in the last
+    message, whose PNG is in `Step.images`). marks: whether the refs of what can be acted on are drawn into it.
     tools: which there are, by names with commas between; "" for all. A small model pays for each in its prompt.
-    turns: after which an episode is over. screenshot: whether `Step.info` has one, as PNG, under "screenshot".
+    turns: after which an episode is over.
     browser: the kind of browser. It is started by the first reset, and shared with others of this event loop.
     """
 
-    def __init__(
+    def __init__(  # one parameter per option
         self,
         task: Task,
         *,
@@ -65,20 +70,29 @@ class Miniwob:
         tools: str = "",
         turns: int = 20,
         screenshot: bool = False,
+        marks: bool = False,
         browser: str = "chromium",
     ) -> None:
         if observe not in get_args(Observed):
             raise ValueError(f"observe is {observe!r}; it must be one of {', '.join(get_args(Observed))}")
         if turns < 1:
             raise ValueError(f"turns is {turns}; it must be at least 1")
-        find("browsers", browser)  # an unknown one is refused before anything is played
+        if not screenshot and (marks or observe == "none"):
+            told = "marks are drawn into a picture" if marks else "observe is 'none', which leaves the picture"
+            raise ValueError(f"{told}, and screenshot is false: give screenshot=true")
+        if screenshot and not open_browser(browser).draws:
+            raise ValueError(f"browser {browser!r} draws no pages: leave screenshot false, or take another one")
         self.task, self.tools = task, _chosen(tools)
         self._name = str(task.metadata["page"])
         if self._name not in page_names():
             raise ValueError(f"MiniWoB++ has no page {self._name!r}; it has {', '.join(page_names())}")
-        self._wanted = Wanted(tree=observe != "dom", dom=observe != "tree", screenshot=screenshot, value=STATE)
+        self._wanted = Wanted(
+            tree=observe in ("tree", "both"), dom=observe in ("dom", "both"), screenshot=screenshot, marks=marks,
+            value=STATE,
+        )  # fmt: skip
         self._turns, self._kind = turns, browser
-        self._family = f"miniwob/{browser}/{'moving' if self._name in TIMED else 'still'}/"
+        still = "pictures/" if screenshot else ""  # such pages have another style
+        self._family = f"miniwob/{browser}/{still}{'moving' if self._name in TIMED else 'still'}/"
         self._browser: Browser | None = None
         self._page: Page | None = None
         self._turn = 0
@@ -108,7 +122,8 @@ class Miniwob:
             moving = self._name in TIMED
             limits = PageLimits(act_s=30.0, settle_s=0.2 if moving else 10.0, quiet_s=0.02)
             site = {ORIGIN: Folder(str(html_folder()))}
-            spec = PageSpec(site, start=address(self._name), size=SIZE, scripts=(FIXED_DAY,), limits=limits)
+            scripts = (FIXED_DAY, STILL) if self._wanted.screenshot else (FIXED_DAY,)
+            spec = PageSpec(site, start=address(self._name), size=SIZE, scripts=scripts, limits=limits)
             self._browser = self._browser or open_browser(self._kind)
             self._page = await self._browser.page(spec)
         else:
@@ -150,7 +165,7 @@ class Miniwob:
     def _read(self, action: Action) -> tuple[ToolCall | ParseError, ...]:
         if action.error is not None:
             return (action.error,)
-        return action.calls or (parse_call(action.text, self.tools),)
+        return action.calls or tuple(page_calls(action.text) or [parse_call(action.text, self.tools)])
 
     async def _do(self, page: Page, call: ToolCall | ParseError) -> str:
         read = call if isinstance(call, ParseError) else read_page_action(call, self.tools)
@@ -177,13 +192,16 @@ class Miniwob:
             stop = StopReason.LOST if state.get("gone") else StopReason.TURN_LIMIT
             self._over = True
         text = f"{state['utterance']}\n{self._shown(view)}" if not state.get("gone") else "The page is gone."
+        shown, images = Message(role="user", content=text), dict[str, bytes]()
+        if view.screenshot is not None:
+            shown, images = pictured(shown, view.screenshot)
         return Step(
-            (*said, Message(role="user", content=text)),
+            (*said, shown),
             reward=0.0 if stop is StopReason.LOST else None,
             channels={"reward": 0.0, "turns": float(self._turn)} if stop else {},
             stop=stop,
             state_key=_key(self.task.id, state),
-            info={"screenshot": view.screenshot} if view.screenshot else {},
+            images=images,
         )
 
     def _shown(self, view: PageView) -> str:

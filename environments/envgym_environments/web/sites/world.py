@@ -7,8 +7,10 @@ calls, and comparing what is then seen with what was seen. Nothing is drawn from
 
 import hashlib
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Literal, get_args
 
 from envgym.browsing import open_browser
 from envgym.env import Snapshot, Step, StopReason
@@ -18,17 +20,21 @@ from envgym.page import Browser, Page, PageSpec, PageView, Storage, UnixSocket, 
 from envgym.page_actions import Goto
 from envgym.page_text import acted_text, view_diff, view_text
 from envgym.page_tools import page_tools, read_page_action
-from envgym.registry import find
 from envgym.replay import forked
 from envgym.task import Task
 from envgym.tools import check_call, parse_call, tool_spec
 from envgym.wire import step_from_json, step_to_json
+from envgym_environments.gui.unified import page_calls
+from envgym_environments.pictures import pictured
 from envgym_environments.played import bounded
 from envgym_environments.web.sites.all_sites import SITES
 from envgym_environments.web.sites.episode import Anchor, Served
 from envgym_environments.web.sites.goals import build, drawn, grade, task_key
+from envgym_environments.web.still import STILL
 
-__all__ = ["WebSites"]
+__all__ = ["See", "WebSites"]
+
+See = Literal["tree", "image", "both"]
 
 
 def back() -> None:
@@ -62,14 +68,28 @@ class _Browsing:
 
 
 class WebSites:
-    """An `Env`. browser: which registered kind shows the page. diffs: whether only what changed is shown."""
+    """An `Env`.
+
+    see: what an observation shows of the page: its tree as text, a picture (an `ImagePart` in the last message, whose
+    PNG is in `Step.images`), or both. marks: whether the refs of what can be acted on are drawn into the picture.
+    browser: which registered kind shows the page. diffs: whether of the tree only what changed is shown.
+    """
 
     tools: tuple[ToolSpec, ...] = (*_PAGE, *_OURS)
     uses_seed = False
 
-    def __init__(self, task: Task, *, browser: str = "chromium", diffs: bool = False) -> None:
-        find("browsers", browser)  # an unknown one is refused before anything is played
-        self.task, self._kind, self._diffs = task, browser, diffs
+    def __init__(
+        self, task: Task, *, browser: str = "chromium", diffs: bool = False, see: See = "tree", marks: bool = False
+    ) -> None:
+        if see not in get_args(See):
+            raise ValueError(f"see is {see!r}; it must be one of {', '.join(get_args(See))}")
+        if marks and see == "tree":
+            raise ValueError("marks are drawn into pictures, and see is 'tree': give see='image' or 'both'")
+        drawing = open_browser(browser).draws  # an unknown one is refused before anything is played
+        if see != "tree" and not drawing:
+            raise ValueError(f"browser {browser!r} draws no pages: see is {see!r}, it must be 'tree' there")
+        self.task, self._kind, self._diffs, self._see, self._marks = task, browser, diffs, see, marks
+        self._wanted = Wanted(screenshot=see != "tree", marks=marks)
         key = task_key(task, SITES)
         self._goal = drawn(key, str(task.metadata["kind"]), task.seed)
         self.served = Served(key.site, build(key))
@@ -95,8 +115,7 @@ class WebSites:
             f"{'Answer with answer_number or answer_text.' if self._goal.answer is not None else 'Call done at the end.'}"
         )
         said = (Message(role="user", content=f"{text}\n\n{self._seen(None)}"),)
-        self._last = Step(said, state_key=self._key())
-        return self._last
+        return self._answered(said)
 
     async def _open(self, path: str, storage: Storage | None) -> None:
         """A page without a past on a path, which becomes the anchor; the one that is there is used again."""
@@ -110,12 +129,19 @@ class WebSites:
             if self._browser is None:
                 self._browser = open_browser(self._kind)
             sites = {self.served.site.origin: UnixSocket(self.served.server.path)}
-            page = self._page = await self._browser.page(PageSpec(sites, start=start, storage=storage))
+            scripts = () if self._see == "tree" else (STILL,)
+            spec = PageSpec(sites, start=start, storage=storage, scripts=scripts)
+            page = self._page = await self._browser.page(spec)
         self._sound()
         if self.served.asked is None:
             raise EnvironmentFailure(f"{start} was not asked for as a document by the browser {self._kind!r}")
         self._browsing = _Browsing(self.served.asked)
-        self._view = await page.view(Wanted())
+        await self._look(page, pictures=True)
+
+    async def _look(self, page: Page, *, pictures: bool) -> None:
+        """See the page as it is now; pictures: with the one that is shown, where any are."""
+        view = await page.view(self._wanted if pictures else Wanted())
+        self._view = replace(view, marks=None)  # the picture has them, and the tree has their refs
 
     async def _leave(self) -> None:
         page, self._page = self._page, None
@@ -140,21 +166,35 @@ class WebSites:
             return self._answered((Message(role="user", content=f"error: {action.error.message[:500]}"),))
         calls = action.calls
         if not calls:
-            read = parse_call(action.text, self.tools)
+            read = (page_calls(action.text) or [parse_call(action.text, self.tools)])[0]
             if isinstance(read, ParseError):
                 return self._answered((Message(role="user", content=f"error: {read.message[:500]}"),))
             calls = (read,)
         messages: list[Message] = []
-        for call in calls[:16]:
+        calls = calls[:16]
+        for number, call in enumerate(calls, start=1):
             checked = check_call(call, self.tools)
-            if not isinstance(checked, ParseError) and checked.name in ("done", "answer_number", "answer_text"):
+            if isinstance(checked, ParseError):
+                text = f"error: {checked.message[:500]}"
+            elif checked.name in ("done", "answer_number", "answer_text"):
                 return self._graded(checked, messages)
-            text = f"error: {checked.message[:500]}" if isinstance(checked, ParseError) else await self._do(checked)
+            else:
+                text = await self._do(checked, pictures=number == len(calls))
             messages.append(Message(role="tool", content=text, tool_call_id=call.id))
+        assert self._view is not None
+        assert self._page is not None
+        if self._wanted.screenshot and self._view.screenshot is None:  # the last call was a mistake
+            await self._look(self._page, pictures=True)
         return self._answered(tuple(messages))
 
     def _answered(self, messages: tuple[Message, ...]) -> Step:
-        self._last = Step(messages, state_key=self._key())
+        """The step of some messages, the last of which shows the picture, where there is one."""
+        assert self._view is not None
+        if self._view.screenshot is None:
+            self._last = Step(messages, state_key=self._key())
+        else:
+            shown, images = pictured(messages[-1], self._view.screenshot)
+            self._last = Step((*messages[:-1], shown), state_key=self._key(), images=images)
         return self._last
 
     def _graded(self, call: ToolCall, before: list[Message]) -> Step:
@@ -169,8 +209,8 @@ class WebSites:
         self._last = Step((*before, said), channels["reward"], channels, stop, key, submission=submission)
         return self._last
 
-    async def _do(self, call: ToolCall) -> str:
-        """Carry out a call on the page, and tell what is then seen."""
+    async def _do(self, call: ToolCall, *, pictures: bool = False) -> str:
+        """Carry out a call on the page, and tell what is then seen. pictures: see `_look`."""
         assert self._page is not None
         assert self._browsing is not None
         action = read_page_action(call, _PAGE) if call.name != "back" else self._before()
@@ -179,7 +219,7 @@ class WebSites:
         self.served.asked = None
         old = self._view
         acted = await self._page.act(action)
-        self._view = await self._page.view(Wanted())
+        await self._look(self._page, pictures=pictures)
         self._sound()
         self._note(call, old)
         told = acted_text(acted)
@@ -208,8 +248,10 @@ class WebSites:
             self._browsing = _Browsing(asked, history=browsing.history)
 
     def _seen(self, old: PageView | None) -> str:
+        """The page as text; beside a picture alone, only where one is."""
         assert self._view is not None
-        return bounded(view_diff(old, self._view) if self._diffs else view_text(self._view))
+        view = replace(self._view, tree=None) if self._see == "image" else self._view
+        return bounded(view_diff(old, view) if self._diffs else view_text(view))
 
     def _sound(self) -> None:
         """Raise EnvironmentFailure where the application itself failed."""
@@ -248,6 +290,8 @@ class WebSites:
             "seen": view_text(self._view),
             "last": step_to_json(last),
         }
+        if self._view.screenshot is not None:
+            state["picture"] = b64encode(self._view.screenshot).decode()
         return Snapshot(restore="exact", task_id=self.task.id, seed=self._seed, state=json.dumps(state))
 
     async def _restore(self, start: Snapshot) -> Step:
@@ -276,15 +320,21 @@ class WebSites:
             anchor, [ToolCall(**call) for call in state["calls"]], list(state["history"]), state["tabs"]
         )
         self._seed = start.seed
-        self._last = replace(step_from_json(state["last"]), reward=None, channels={})
-        return self._last
+        last = replace(step_from_json(state["last"]), reward=None, channels={})
+        if "picture" in state:  # the very bytes that the step shows
+            image = b64decode(state["picture"])
+            self._view = replace(self._view, screenshot=image)
+            last = replace(last, images=pictured(last.observation[-1], image)[1])
+        self._last = last
+        return last
 
     async def release(self, snapshot: Snapshot) -> None:
         """A snapshot owns nothing."""
 
     async def fork(self) -> "WebSites":
         """An independent episode in the same state, with a server and a page of its own."""
-        return await forked(self, WebSites(self.task, browser=self._kind, diffs=self._diffs))
+        other = WebSites(self.task, browser=self._kind, diffs=self._diffs, see=self._see, marks=self._marks)
+        return await forked(self, other)
 
 
 def _storage(cookies: Mapping[str, str], host: str) -> Storage | None:

@@ -4,13 +4,16 @@ Most of it is played in the browser without scripts; what a person would see is 
 """
 
 import asyncio
+import io
 import re
 
 import pytest
+from envgym_environments.gui.grounding.answers import Answer, written
 from envgym_environments.web.sites.all_sites import SITES
 from envgym_environments.web.sites.tasks import expert, web_sites_tasks
+from PIL import Image
 
-from envgym import Action, PageSpec, make, open_browser
+from envgym import Action, Message, PageSpec, ToolCall, make, open_browser
 from envgym.env import StopReason
 from envgym.errors import EnvironmentFailure, ReplayDiverged
 from envgym.registry import find, spec
@@ -100,6 +103,13 @@ def test_doing_nothing_gets_nothing(site):
 def test_an_unknown_browser_is_refused_before_anything_is_played():
     with pytest.raises(ValueError, match="unknown browser 'netscape'; known: chromium, plain"):
         make("web-sites", browser="netscape")
+    for options, said in [
+        ({"see": "image", "browser": "plain"}, "browser 'plain' draws no pages"),
+        ({"see": "all"}, "see is 'all'; it must be one of tree, image, both"),
+        ({"marks": True}, "marks are drawn into pictures"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            make("web-sites", **options)
 
 
 def test_an_answer_is_a_typed_call_and_words_are_not():
@@ -110,6 +120,9 @@ def test_an_answer_is_a_typed_call_and_words_are_not():
         steps = [first, await env.step(Action.say("The answer is 7."))]
         steps.append(await env.step(Action.call("answer_number", number="many")))
         steps.append(await env.step(Action.call("answer_number", number=-1)))
+        await env.reset(seed=0)
+        steps.append(await env.step(Action.say(written(Answer("press_back")))))
+        steps.append(await env.step(Action.say(written(Answer("complete", text="7")))))
         await env.close()
         return steps
 
@@ -117,6 +130,8 @@ def test_an_answer_is_a_typed_call_and_words_are_not():
     assert "error: " in steps[1].text
     assert "error: " in steps[2].text
     assert (steps[3].reward, steps[3].channels["answered"], steps[3].channels["state"]) == (0.0, 0.0, 1.0)
+    assert "no page before" in steps[4].text, "an action of the unified space is a call, too"
+    assert (steps[5].stop, steps[5].submission) == (StopReason.SUBMITTED, "7")
 
 
 def test_the_contract_is_kept_without_scripts():
@@ -131,6 +146,44 @@ def test_the_contract_is_kept_in_chromium():
     chromium()
     task = one_of("shop", "buy")
     asyncio.run(check_env(lambda: make(SPEC, task, browser="chromium"), turns=5, deadline_s=120))
+    asyncio.run(check_env(lambda: make(SPEC, task, see="both"), turns=3, deadline_s=120))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_pictures_are_shown_where_they_are_asked_for_with_their_bytes_also_in_a_fork():
+    chromium()
+
+    async def walk(**options):
+        env = make(SPEC, one_of("shop", "buy"), **options)
+        steps = [await env.reset(seed=0)]
+        for calls in ([("goto", {"url": "http://shop.test/products"}), ("back", {})], [("fly", {})]):
+            said = tuple(ToolCall(name=name, arguments=given, id=name) for name, given in calls)
+            steps.append(await env.step(Action(message=Message(role="assistant", tool_calls=said))))
+        snapshot = await env.snapshot()
+        fork = make(SPEC, env.task, **options)
+        steps.append(await fork.reset(seed=0, start=snapshot))
+        await fork.close()
+        await env.close()
+        return steps
+
+    async def work():
+        for step in await walk():
+            assert not step.images
+            assert all(isinstance(message.content, str) for message in step.observation)
+        for options in ({"see": "image"}, {"see": "both", "marks": True}):
+            first, moved, wrong, forked = await walk(**options)
+            for step in (first, moved, wrong, forked):
+                (text, shown) = step.observation[-1].content
+                assert list(step.images) == [shown.sha256]
+                assert Image.open(io.BytesIO(step.images[shown.sha256])).size == (1024, 768)
+                assert ("[e1]" in text.text) is (options["see"] == "both" and step not in (wrong, forked))
+            assert isinstance(moved.observation[0].content, str), "one picture a step, of what is there in the end"
+            assert moved.images == first.images, "back again"
+            assert wrong.images == moved.images, "a mistake changes nothing, and the page is still seen"
+            assert forked.images == wrong.images
+
+    asyncio.run(work())
 
 
 async def fork_everywhere(task, browser):
