@@ -20,9 +20,10 @@ from envgym.testing.fakes import ScriptedAgent
 
 LINE = "one line over and over"
 MOST_TURNS = 20_000
-FEW = {"Sokoban-v0-medium": 3} | {game: 3 for game in arena.GAMES if game.startswith("2048")}
-FEW |= {"2048-v0-hard": 1, "2048-v0-very-hard": 1, "2048-v0-extreme": 1}
-"""Games that take minutes, or whose rooms do, played last; of the others ten are played."""
+SLOW = {"Sokoban-v0-medium": 1} | {game: 1 for game in arena.GAMES if game.startswith("2048")}
+"""Games that take a minute, or whose rooms do, and how many of them are played."""
+LONG = ("2048-v0-hard", "2048-v0-very-hard", "2048-v0-extreme")
+"""Thousands of moves each: only with --long."""
 QUICK = ("GuessTheNumber-v0", "Secretary-v0", "Slitherlink-v0", "LogicPuzzle-v0")
 
 
@@ -50,30 +51,27 @@ def played(spec, tasks, expert, line):
 
 def groups(given):
     """Name, specification, tasks, expert and line of each row."""
-    quick = given.quick
-    names = reasoning.GENERATORS[:5] if quick else reasoning.GENERATORS
-    tasks = reasoning.reasoning_tasks(len(names) * (1 if quick else 5), generators=names)
+    most = 2 if given.quick else given.most
+    games = [game for game in arena.GAMES if game.partition("-v0")[0] in arena_expert.KNOWN]
+    for game in QUICK if given.quick else sorted(games, key=lambda game: -SLOW.get(game, most)):
+        if given.long or game not in LONG:
+            tasks = arena.arena_tasks(min(most, SLOW.get(game, most)), game=game)
+            yield f"textarena {game}", arena.SPEC, tasks, arena_expert.expert, "[9 9 9]"
+    names = reasoning.GENERATORS[:5] if given.quick else reasoning.GENERATORS
+    tasks = reasoning.reasoning_tasks(len(names) * max(1, most // 10), generators=names)
     yield "reasoning-gym", reasoning.SPEC, tasks, reasoning.expert, "I do not know"
-    if not quick:
-        tasks = textworld_games.textworld_tasks(5)
+    if not given.quick:
+        tasks = textworld_games.textworld_tasks(max(1, most // 5))
         yield "textworld", textworld_games.SPEC, tasks, textworld_games.expert, "look"
     for folder in sorted(given.tau2.iterdir()) if given.tau2 else ():
         tasks = service.service_tasks(path=str(folder))
         yield f"tau2 {folder.name}", service.SPEC, tasks, service.expert, "It is done."
-    for game in QUICK if quick else sorted(arena.GAMES, key=lambda game: -FEW.get(game, 10)):
-        if game.partition("-v0")[0] in arena_expert.KNOWN:
-            count = 2 if quick else FEW.get(game, 10)
-            yield (
-                f"textarena {game}",
-                arena.SPEC,
-                arena.arena_tasks(count, game=game),
-                arena_expert.expert,
-                "[9 9 9]",
-            )
 
 
 def main(arguments=None):
     def more(parser):
+        parser.add_argument("--most", type=int, default=10, help="tasks of each row")
+        parser.add_argument("--long", action="store_true", help="the games of thousands of moves, too")
         parser.add_argument(
             "--tau2", type=Path, help="a folder of tau2's domains, each with tasks.json and db.json"
         )

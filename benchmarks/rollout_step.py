@@ -158,7 +158,7 @@ def gem_vector(episodes):
             self.turn += 1
             return "higher", 0.0, self.turn == TURNS, False, {}
 
-    envs = SyncVectorEnv([GemGame])
+    envs = SyncVectorEnv(["count"], [GemGame])
     envs.reset()
     started = time.process_time()
     for _ in range(episodes * TURNS):
