@@ -8,11 +8,13 @@ little.
 """
 
 import asyncio
+import sys
 import time
 from functools import partial
+from importlib.util import find_spec
 
 import gymnasium
-from _harness import Row, finish, medians_of, options
+from _harness import Row, beside, finish, medians_of, options
 
 from envgym import (
     Action,
@@ -141,16 +143,42 @@ def vector(episodes):
     return wall / (episodes * TURNS) * 1e6
 
 
+def gem_vector(episodes):
+    from gem.core import Env
+    from gem.vector.sync_vector_env import SyncVectorEnv
+
+    class GemGame(Env):
+        """The same game with GEM's interface."""
+
+        def reset(self, seed=None):
+            self.turn = 0
+            return "begin", {}
+
+        def step(self, action):
+            self.turn += 1
+            return "higher", 0.0, self.turn == TURNS, False, {}
+
+    envs = SyncVectorEnv(["count"], [GemGame])
+    envs.reset()
+    started = time.process_time()
+    for _ in range(episodes * TURNS):
+        envs.step(["7"])
+    return (time.process_time() - started) / (episodes * TURNS) * 1e6
+
+
 def main(arguments=None):
     given = options(__doc__, arguments)
     repeats, episodes = (1, 200) if given.quick else (9, 2000)
-    recorded, replaying, loop, step, batch = medians_of(
+    sys.path.append(str(beside()))
+    peers = [lambda: gem_vector(episodes)] if find_spec("gem") else []
+    recorded, replaying, loop, step, batch, *gem = medians_of(
         repeats,
         lambda: ours(episodes),
         lambda: ours(episodes, partial(Replaying, Game)),
         lambda: bare(episodes),
         lambda: gym(episodes),
         lambda: vector(episodes),
+        *peers,
     )
     rows = [
         Row("recorded step", recorded, loop, "bare typed loop, unrecorded", "us", BAR_US, absolute=True),
@@ -166,6 +194,7 @@ def main(arguments=None):
         Row("recorded step", recorded, step, "Gymnasium step, unrecorded", "us"),
         Row("recorded step", recorded, batch, "Gymnasium's sync vector env, unrecorded", "us"),
         Row("recorded step, in Replaying", replaying, loop, "bare typed loop, unrecorded", "us"),
+        *(Row("recorded step", recorded, one, "GEM's sync vector env, unrecorded", "us") for one in gem),
     ]
     finish("rollout_step", rows, given, turns=TURNS, prompt_tokens=PROMPT, sampled_tokens=SAMPLED)
 

@@ -107,8 +107,15 @@ class PairChannel(_Counted):
     against: str
 
 
+class ScorerChannel(_Counted):
+    """A function ``score(task, submission)`` by its place, "module:name"; see `envgym.rewards.Scorer`."""
+
+    kind: Literal["scorer"]
+    function: str = Field(pattern=r"^[\w.]+:\w+$")
+
+
 AnyChannel = Annotated[
-    WorldChannel | FormatChannel | LengthChannel | RepetitionChannel | Rubric | PairChannel,
+    WorldChannel | FormatChannel | LengthChannel | RepetitionChannel | Rubric | PairChannel | ScorerChannel,
     Field(discriminator="kind"),
 ]
 

@@ -24,9 +24,11 @@ from envgym.rewards.plan import (
     RepetitionChannel,
     RewardPlan,
     Rubric,
+    ScorerChannel,
     WorldChannel,
     reward_plan,
 )
+from envgym.rewards.scorers import named_scorer, scored
 from envgym.rewards.text import Tag, format_score, length_score, repetition
 from envgym.task import Task
 from envgym.tools import compact
@@ -115,6 +117,8 @@ class Rewarded:
                     scores[name] = length_score(len(text), most=one.most, soft=one.soft)
                 case RepetitionChannel():
                     scores[name] = repetition(text, size=one.size)
+                case ScorerChannel():
+                    scores[name] = await scored(name, named_scorer(one.function), self.task, step.submission or "")
                 case Rubric() | PairChannel():
                     scores[name], agreement = await self._asked(name, one, text)
                     more[f"{name}_agreement"] = agreement
@@ -201,11 +205,18 @@ class Rewarded:
 def rewarding(given: Any, find: Callable[[Any, str], Any]) -> tuple[RewardPlan, dict[str, Asker]] | None:
     """A plan as options give it (None: none) and whom it asks. find: looks up a name in the registry.
 
-    Raises ValueError for a judge there is not, and for an option that he lacks; else as `reward_plan`.
+    Raises ValueError for a judge or scorer there is not, and for an option that a judge lacks; else as
+    `reward_plan`.
     """
     if given is None:
         return None
     plan, askers = reward_plan(given), dict[str, Asker]()
+    for name, channel in plan.channels.items():
+        if isinstance(channel, ScorerChannel):
+            try:
+                named_scorer(channel.function)
+            except ValueError as error:
+                raise ValueError(f"rewards.channels.{name}.function: {error}") from error
     for name, judge in plan.judges.items():
         made = find("agents", judge.agent)
         where = f"rewards.judges.{name}.options"

@@ -1,4 +1,7 @@
-"""What happens is told later: rewards, or what is seen, by some turns (NeoRL-2's delayed effects)."""
+"""What happens comes later, by some turns: rewards, what is seen, or what an action does.
+
+The last is the delayed effect of NeoRL-2 (Gao et al. 2025): the world gets an action turns after it was chosen.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -7,7 +10,8 @@ from typing import Any, Literal
 from envgym.arguments import checked_count
 from envgym.env import Step
 from envgym.messages import Action, Message
-from envgym.wrappers.twist import Seen, State
+from envgym.wire import action_from_json, action_to_json
+from envgym.wrappers.twist import Seen, State, refused
 
 __all__ = ["Delay"]
 
@@ -20,27 +24,37 @@ class Delay:
 
     What a late reward adds up to is what was earned. An episode that a bound of its player cuts off never hears of
     what was still due. Legal actions and the state key are those of the present.
+
+    what="effect": the world gets each action `turns` turns late. For the first ones it is not asked; actions that
+    are still due when it ends are never carried out.
     """
 
     turns: int = 1
-    what: Literal["reward", "observation"] = "reward"
+    what: Literal["reward", "observation", "effect"] = "reward"
     name: str = "delay"
 
     def __post_init__(self) -> None:
         checked_count("delay.turns", self.turns, least=1)
-        if self.what not in ("reward", "observation"):
-            raise ValueError(f"delay.what is {self.what!r}; it must be 'reward' or 'observation'")
+        if self.what not in ("reward", "observation", "effect"):
+            raise ValueError(f"delay.what is {self.what!r}; it must be 'reward', 'observation' or 'effect'")
 
     def begin(self, seen: Seen) -> tuple[State, Step]:
         """The first step is seen at once."""
         return {"due": []}, seen.last
 
     def act(self, state: State, action: Action, seen: Seen) -> tuple[State, Action | Step]:
-        """Actions are not changed."""
-        return state, action
+        """Actions are not changed; a late one waits for its turn, and the one whose turn it is is carried out."""
+        if self.what != "effect":
+            return state, action
+        due: list[Any] = [*state["due"], action_to_json(action)]  # type: ignore[misc]
+        if len(due) <= self.turns:
+            return {"due": due}, refused(seen.last, f"(noted: it takes effect {self.turns} turns later)")
+        return {"due": due[1:]}, action_from_json(due[0])
 
     def see(self, state: State, action: Action, step: Step, seen: Seen) -> tuple[State, Step]:
         """The new joins what is due, and what has waited long enough is told."""
+        if self.what == "effect":
+            return state, step
         due: list[Any] = [*state["due"]]  # type: ignore[misc]
         if self.what == "reward":
             due.append(step.reward)

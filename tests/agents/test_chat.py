@@ -25,6 +25,8 @@ from envgym.policy import Agent
 from envgym.provenance import told_by
 from envgym.redaction import Host, Redactor
 from envgym.rollout import Origin, Rollout, play
+from envgym.synthesis import synthesize
+from envgym.synthesis.explore import AgentExplorer
 from envgym.testing.memory import MemoryEnv, memory_tasks
 
 torch.set_num_threads(1)
@@ -87,6 +89,26 @@ def test_the_same_seed_gives_the_same_episode_and_another_one_another():
     first, same, other = (episode(lambda p: LMAgents(p, TEMPLATE), seed=seed) for seed in (1, 1, 2))
     assert first.turns == same.turns
     assert first.turns != other.turns
+
+
+def test_a_policy_explores_a_world_and_tasks_are_made_of_what_it_did():
+    async def run():
+        async with TransformerPolicy(MODEL) as policy:
+            agents = []
+
+            def explorer(seed):
+                agents.append(LMAgents(policy, TEMPLATE).for_env(Listing(TASK), seed=seed))
+                return AgentExplorer(agents[-1])
+
+            made = await synthesize("memory", TASK, lambda: Listing(TASK), explorer, count=3, trails=8, turns=4)
+            for agent in agents:
+                await agent.close()
+            return made
+
+    made = asyncio.run(run())
+    assert made.tasks
+    for task in made.tasks:
+        assert task.metadata["synthesized"]["schema"].startswith("open(")
 
 
 def test_the_text_format_offers_the_tools_and_answers_errors_with_data():

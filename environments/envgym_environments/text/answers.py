@@ -17,9 +17,7 @@ __all__ = ["EXPRESSIONS", "LITERALS", "judged", "refused"]
 LITERALS = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
 """Generators whose scorers evaluate the answer as Python."""
 
-_FUNCTIONS = (
-    "sqrt exp log ln sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh Abs Integral pi E"
-)
+_FUNCTIONS = "sqrt exp log ln sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh Abs pi E"
 EXPRESSIONS = {
     "countdown": frozenset[str](),
     "puzzle24": frozenset[str](),
@@ -27,7 +25,10 @@ EXPRESSIONS = {
     "simple_integration": frozenset(_FUNCTIONS.split()),
     "intermediate_integration": frozenset(_FUNCTIONS.split()),
 }
-"""Generators whose scorers have sympy evaluate the answer, and the names that it may use beside single letters."""
+"""Generators whose scorers have sympy evaluate the answer, and the names that it may use beside single letters.
+
+``Integral`` is none of them: the derivative of an integral that nobody computed is the question, and would be paid.
+"""
 
 _MOST_EXPONENT = 100
 _MOST_LITERAL, _MOST_EXPRESSION = 20_000, 1_000

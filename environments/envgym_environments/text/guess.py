@@ -4,6 +4,8 @@ It has only `reset`, `step` and `close`; snapshots and forks come from `envgym.e
 from the seed, so every episode of a task may hide another number.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from envgym.env import Step, StopReason
@@ -11,8 +13,9 @@ from envgym.messages import Action, Message, ParseError, ToolSpec
 from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
 from envgym.tools import check_call, parse_call, tool_spec
+from envgym_environments.experts import expert_of
 
-__all__ = ["SPEC", "Guess", "guess_tasks"]
+__all__ = ["SPEC", "Guess", "expert", "guess_tasks"]
 
 
 def guess(number: int) -> None:
@@ -84,6 +87,14 @@ def _task(index: int, prompt: str, most: int, tries: int) -> Task:
         id=f"guess/{index}", prompt=prompt, split=split, seed=index, metadata={"most": most, "tries": tries}
     )
 
+
+def _decide(task: Task, seen: Sequence[Step]) -> str:
+    """The middle of what is left."""
+    left = seen[-1].legal or ()
+    return left[len(left) // 2]
+
+
+expert = expert_of(_decide)
 
 SPEC = EnvSpec(
     name="guess",

@@ -15,14 +15,15 @@ from pydantic import JsonValue
 
 from envgym.env import Env, Snapshot, Step, StopReason
 from envgym.messages import Action, Message, ToolSpec
-from envgym.registry import EnvSpec
+from envgym.policy import Agent
+from envgym.registry import EnvSpec, find
 from envgym.registry import make as made
 from envgym.registry import spec as spec_of
 from envgym.replay import as_env
 from envgym.task import Task, TaskSet
 from envgym.wire import snapshot_from_json, snapshot_to_json
 
-__all__ = ["SPEC", "Retry", "retry_tasks"]
+__all__ = ["SPEC", "Retry", "expert", "retry_tasks"]
 
 
 @dataclass(slots=True)
@@ -157,6 +158,14 @@ def retry_tasks(inner: str = "synthetic", **options: Any) -> TaskSet:
         return Task(id=f"retry/{task.id}", prompt=task.prompt, split=task.split, seed=task.seed, metadata=data)
 
     return TaskSet.lazy(make, length=length)
+
+
+def expert(task: Task, *, seed: int = 0) -> Agent:
+    """The inner environment's expert, who needs no second try. Raises ValueError where there is none."""
+    inner: Agent = find("agents", f"{task.metadata['inner']}-expert")(
+        Task.model_validate(task.metadata["task"]), seed=seed
+    )
+    return inner
 
 
 def _make(task: Task, **options: Any) -> Retry:

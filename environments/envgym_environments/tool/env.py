@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from envgym.env import Snapshot, Step, StopReason
 from envgym.messages import Action, Message, ToolCall, ToolSpec
-from envgym.rewards import Channel, Mixture, Score, match_calls
+from envgym.rewards import Channel, Mixture, Score, ToolMatch, match_calls
 from envgym.task import Task
 from envgym.toolbox import Tool, Toolbox, ToolLimits
 from envgym.tools import parse_call
@@ -58,8 +58,8 @@ class ToolPlay:
 
     The end is graded by what the task knows (`Task.metadata`), each a channel in [0, 1], their mean the reward:
     "state": the part of the final state that `goal` names; "answer": the last sentence has the text
-    ``metadata["answer"]``; "calls": ToolRL's share of ``metadata["calls"]``. A task that knows nothing of these has
-    no reward: None, not 0.
+    ``metadata["answer"]``; "calls": ToolRL's share of ``metadata["calls"]``, with its parts beside it
+    (`ToolMatch.channels`). A task that knows nothing of these has no reward: None, not 0.
     """
 
     uses_seed = False
@@ -129,20 +129,25 @@ class ToolPlay:
         return ""
 
     def _ended(self, text: str) -> Step:
-        total = MIXTURE.total(self._scores(text))
-        told = Message(role="user", content="the end")
-        return Step((told,), stop=StopReason.SUBMITTED, submission=text, state_key=self._key(), **total.step)
+        gold = self.task.metadata.get("calls")
+        match = (
+            match_calls(self._made, [ToolCall.model_validate(call) for call in gold])
+            if isinstance(gold, list)
+            else None
+        )
+        told = MIXTURE.total(self._scores(text, match)).step
+        told["channels"] |= match.channels if match else {}
+        seen = (Message(role="user", content="the end"),)
+        return Step(seen, stop=StopReason.SUBMITTED, submission=text, state_key=self._key(), **told)
 
-    def _scores(self, text: str) -> dict[str, Score]:
+    def _scores(self, text: str, match: ToolMatch | None) -> dict[str, Score]:
         known = self.task.metadata
-        scores: dict[str, Score] = {"state": None, "answer": None, "calls": None}
+        scores: dict[str, Score] = {"state": None, "answer": None, "calls": match.share if match else None}
         if self._goal is not None and isinstance(self._world, Stateful):
             scores["state"] = float(_within(self._goal, self._world.dump()))
         if isinstance(answer := known.get("answer"), str):
             final = text.rpartition("Final Answer:")[2]
             scores["answer"] = float(answer.casefold().strip() in final.casefold())
-        if isinstance(gold := known.get("calls"), list):
-            scores["calls"] = match_calls(self._made, [ToolCall.model_validate(call) for call in gold]).share
         return scores
 
     def dump(self) -> str:

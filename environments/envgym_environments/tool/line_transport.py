@@ -43,6 +43,10 @@ class Traffic:
             self.end(ToolFault.FLOODED, f"it sent more than {self.call_bytes} bytes for one call")
             raise Ended
 
+    def too_long(self) -> None:
+        """One message has more bytes than it may."""
+        self.end(ToolFault.FLOODED, f"it sent a message of more than {self.line_bytes} bytes")
+
     def end(self, fault: ToolFault, said: str) -> None:
         """Nothing more comes; the first reason stands."""
         if self.fault is None:
@@ -96,7 +100,7 @@ async def _line(reader: asyncio.StreamReader, traffic: Traffic) -> bytes | None:
     try:
         return await reader.readuntil(b"\n")
     except asyncio.LimitOverrunError:
-        traffic.end(ToolFault.FLOODED, f"it sent a message of more than {traffic.line_bytes} bytes")
+        traffic.too_long()
     except asyncio.IncompleteReadError:
         pass
     return None

@@ -225,18 +225,30 @@ async def _drained(stream: asyncio.StreamReader) -> None:
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """A response's bytes, counted."""
+    """A response's bytes, counted, in all and line by line: a message is one line of an event, or the whole body.
+
+    The SDK bounds an event too, but takes one that is too long for a refusal of the tool's.
+    """
 
     def __init__(self, inner: httpx2.AsyncByteStream, traffic: Traffic) -> None:
         self._inner, self._traffic = inner, traffic
+        self._line = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner:
             try:
                 self._traffic.count(len(chunk))
+                self._count_lines(chunk)
             except Ended:
                 raise httpx2.ReadError("too much was sent") from None
             yield chunk
+
+    def _count_lines(self, chunk: bytes) -> None:
+        for number, piece in enumerate(chunk.split(b"\n")):
+            self._line = len(piece) + (0 if number else self._line)
+            if self._line > self._traffic.line_bytes:
+                self._traffic.too_long()
+                raise Ended
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -272,6 +284,6 @@ async def _http(url: str, traffic: Traffic) -> AsyncIterator[Streams]:
 async def _client(url: str, traffic: Traffic) -> AsyncIterator[Streams]:
     async with (
         httpx2.AsyncClient(transport=_Bounded(traffic), timeout=httpx2.Timeout(30.0, read=300.0)) as client,
-        streamable_http_client(url, http_client=client, max_sse_event_size=traffic.line_bytes) as streams,
+        streamable_http_client(url, http_client=client, max_sse_event_size=2 * traffic.line_bytes) as streams,
     ):
         yield streams  # type: ignore[misc]  # the SDK's streams are wider than ours

@@ -5,16 +5,19 @@ must look before it acts.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from pydantic import JsonValue
 
+from envgym.env import Step
 from envgym.function_tool import FunctionTool, ToolRefused, tool
-from envgym.messages import ToolCall
+from envgym.messages import Action, Message, ToolCall, text_of
 from envgym.task import Task
+from envgym_environments.experts import expert_of
 
-__all__ = ["DRAWERS", "Office", "office_task"]
+__all__ = ["DRAWERS", "Office", "expert", "office_task"]
 
 Drawer = Literal["left", "middle", "right"]
 DRAWERS: tuple[Drawer, ...] = ("left", "middle", "right")
@@ -83,14 +86,6 @@ class Office:
         kept = {name: [] if name != target else sorted([*self.drawers[target], *wanted]) for name in DRAWERS}
         return {"drawers": kept}  # type: ignore[dict-item]
 
-    def solution(self, task: Task) -> tuple[ToolCall, ...]:
-        """The calls that reach the goal; asked of a fresh world."""
-        target = str(task.metadata["target"])
-        return tuple(
-            ToolCall(name="move", arguments={"thing": thing, "source": name, "target": target})
-            for name in DRAWERS if name != target for thing in self.drawers[name]
-        )  # fmt: skip
-
 
 def office_task(index: int, *, things: int = 4) -> Task:
     """Every fifth is of split "heldout". Difficulty is the number of things."""
@@ -102,3 +97,22 @@ def office_task(index: int, *, things: int = 4) -> Task:
         seed=index,
         metadata={"things": things, "target": target},
     )
+
+
+def _decide(task: Task, seen: Sequence[Step]) -> Action:
+    """Look into all drawers at once, move what was seen elsewhere at once, say so."""
+    target, calls = str(task.metadata["target"]), []
+    if len(seen) == 1:
+        calls = [ToolCall(name="look", arguments={"drawer": name}, id=name) for name in DRAWERS]
+    elif len(seen) == 2:
+        for name, message in zip(DRAWERS, seen[1].observation, strict=True):
+            for thing in text_of(message).split(", ") if name != target else ():
+                if thing != "nothing":
+                    there: dict[str, JsonValue] = {"thing": thing, "source": name, "target": target}
+                    calls.append(ToolCall(name="move", arguments=there, id=thing))
+    if not calls:
+        return Action.say(f"Everything is in the {target} drawer.")
+    return Action(message=Message(role="assistant", tool_calls=tuple(calls)))
+
+
+expert = expert_of(_decide)

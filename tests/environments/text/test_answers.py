@@ -72,6 +72,16 @@ def test_values_are_read_and_powers_are_bounded() -> None:
         assert "exponent" in str(refused("coin_flip", far))
 
 
+def test_an_integral_that_was_not_computed_is_no_answer() -> None:
+    for generator in ("simple_integration", "intermediate_integration"):
+        dataset, entry = reasoning.found(reasoning.reasoning_tasks(1, generators=generator)[0])
+        data = entry["metadata"]
+        asked = f"Integral({data['integrand']}, {data['variable']})"
+        assert dataset.score_answer(asked, entry) == 1.0, "the library pays for the question"
+        step = _say(generator, asked)
+        assert (step.reward, "'Integral' is no name" in step.text) == (0.0, True)
+
+
 def test_an_answer_that_a_scorer_cannot_read_is_worth_nothing_and_told() -> None:
     step = _say("prime_factorization", "I do not know")
     assert (step.reward, step.channels["unread"]) == (0.0, 1.0)

@@ -181,6 +181,40 @@ def free_port() -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "fault", "lives"),
+    [
+        ("hang", ToolFault.TIMEOUT, False),
+        ("hang_alone", ToolFault.TIMEOUT, True),
+        ("long_line", ToolFault.FLOODED, False),
+        ("many_lines", ToolFault.FLOODED, False),
+        ("bad_output", ToolFault.LIED, True),
+        ("no_result", ToolFault.LIED, True),
+        ("die", ToolFault.DIED, False),
+        ("kill", ToolFault.DIED, False),
+    ],
+)
+def test_a_server_over_http_that_hangs_floods_lies_or_dies_costs_one_observation(name, fault, lives):
+    async def drive(box: Toolbox, mcp: McpTools) -> None:
+        assert sum("the schema" in complaint for complaint in mcp.complaints) == 3, "it lies about its tools too"
+        assert (await one(box, "count")).text == "1"
+        result = await one(box, name)
+        assert result.fault is fault, result.text
+        assert (await one(box, "count")).text == ("3" if lives and name != "hang_alone" else "2" if lives else "1")
+
+    port = free_port()
+    before = children()
+    play(
+        McpServer(
+            (*LINES, str(port)), url=f"http://127.0.0.1:{port}/mcp",
+            start_s=90, call_s=6, ping_s=2, message_bytes=1 << 16, call_bytes=200_000,
+        ),
+        drive,
+    )  # fmt: skip
+    assert not left(before)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("over", ["stdio", "http"])
 def test_a_server_of_the_official_package(over):
     async def drive(box: Toolbox, mcp: McpTools) -> None:

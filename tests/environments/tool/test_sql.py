@@ -223,3 +223,30 @@ def test_a_folder_of_a_peer_is_played_as_it_lies(kind: str, tmp_path) -> None:
     (tmp_path / "dev.json").write_text(json.dumps([entry | {"db_id": "birds"}]))
     with pytest.raises(ValueError, match=r"birds/birds.sqlite"):
         sql_tasks(path=str(tmp_path))
+
+
+def test_reasoning_sqls_partial_rewards_are_channels_of_a_plan() -> None:
+    where = "envgym_environments.tool.sql.partial"
+    plan = {
+        "judged": "submission",
+        "channels": {"execution": {"kind": "world", "weight": 3.0, "needed": True}}
+        | {
+            name: {"kind": "scorer", "function": f"{where}:{name}"}
+            for name in ("syntax", "schema_linking", "ngram")
+        },
+    }
+    task = sql_tasks(1, complexity=2)[0]
+
+    async def submitted(sql: str) -> Step:
+        env = make(SPEC, task, rewards=plan)
+        await env.reset(seed=0)
+        step = await env.step(Action.call("submit", sql=sql))
+        await env.close()
+        return step
+
+    right = str(task.metadata["sql"])
+    assert asyncio.run(submitted(right)).reward == 6.0
+    near = asyncio.run(submitted(f"{right} LIMIT 0"))
+    assert (near.channels["execution"], near.channels["syntax"], near.channels["schema_linking"]) == (0.0, 1.0, 1.0)
+    assert 0.0 < near.channels["ngram"] < 1.0
+    assert asyncio.run(submitted("SELECT")).channels["syntax"] == 0.0

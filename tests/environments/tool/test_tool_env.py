@@ -10,23 +10,16 @@ from pathlib import Path
 
 import pytest
 from envgym_environments.tool.env import ToolPlay
-from envgym_environments.tool.office import Office, office_task
+from envgym_environments.tool.office import office_task
 from envgym_environments.tool.openapi import openapi_tools
 from envgym_environments.tool.registered import make_tool_env
 
 from envgym import Action, Message, Replaying, Step, Task, ToolCall, ToolSpec, make, tool
-from envgym.registry import spec
+from envgym.registry import find, spec
 from envgym.testing import check_env_sync, check_task_sync, check_tasks
-from envgym.testing.fakes import ScriptedAgent
 from envgym.toolbox import Toolbox, ToolFault
 
 LINES = Path(__file__).parent / "servers" / "lines.py"
-
-
-def expert(task: Task, *, seed: int) -> ScriptedAgent:
-    calls = Office(task, seed).solution(task)
-    said = Action(message=Message(role="assistant", tool_calls=calls)) if calls else Action.say("")
-    return ScriptedAgent([said, Action.say("Everything is there.")])
 
 
 def test_the_office_keeps_every_law():
@@ -35,7 +28,7 @@ def test_the_office_keeps_every_law():
 
 
 def test_the_expert_has_all_and_doing_nothing_none():
-    check_task_sync(spec("tool").tasks(3), make_tool_env, expert)
+    check_task_sync(spec("tool").tasks(3), make_tool_env, find("agents", "tool-expert"))
 
 
 def play(env, *actions: Action) -> list[Step]:
@@ -88,7 +81,18 @@ def test_channels_are_what_the_task_knows_and_nothing_known_is_no_reward():
     assert end("Thought: easy\nFinal Answer: 5", answer="5").reward == 1.0
     assert end("The 5 of it\nFinal Answer: six", answer="5").reward == 0.0
     calls = [{"name": "add", "arguments": {"a": 2, "b": 3}}]
-    assert end("six", answer="5", calls=calls).channels == {"answer": 0.0, "calls": 1.0, "reward": 0.5}
+    parts = {"tool_names": 1.0, "parameter_names": 1.0, "parameter_values": 1.0, "tool_correctness": 3.0}
+    assert end("six", answer="5", calls=calls).channels == {"answer": 0.0, "calls": 1.0, "reward": 0.5} | parts
+    calls[0]["arguments"]["b"] = 4
+    half = end("five", calls=calls)
+    assert (half.channels["parameter_values"], half.reward) == (0.5, half.channels["calls"])
+    toolrl = {
+        "right": {"kind": "world", "channel": "tool_correctness"},
+        "format": {"kind": "format", "tags": ["a"]},
+    }
+    task = office_task(0).model_copy(update={"metadata": {**office_task(0).metadata, "calls": []}})
+    paid = play(make("tool", task, rewards={"channels": toolrl}), Action.say("<a>Nothing.</a>"))[-1]
+    assert paid.reward == 4.0, "ToolRL's most: format 1 and correctness 3"
 
 
 def test_an_mcp_server_is_played_and_its_misbehaviour_ends_nothing():

@@ -130,6 +130,19 @@ def test_a_pair_is_judged_in_both_orders_and_a_preferred_place_says_nothing() ->
         asyncio.run(_won(make("guess", task, rewards=plan("placed", p=pair))))
 
 
+def test_a_function_is_a_channel_by_its_place_and_one_that_breaks_is_the_graders_fault() -> None:
+    other = {"kind": "scorer", "function": "operator:ne"}  # task != submission
+    step = asyncio.run(_won(make("guess", rewards={"channels": {"other": {**other, "weight": 0.5}}})))
+    assert (step.reward, step.channels["other"]) == (0.5, 1.0)
+    broken = {"channels": {"broken": {"kind": "scorer", "function": "operator:truediv"}}}
+    with pytest.raises(GraderFailure, match="channel 'broken' of 'guess/0': TypeError"):
+        asyncio.run(_won(make("guess", rewards=broken)))
+    for place, said in (("nowhere.at:all", "cannot be imported"), ("operator:__doc__", "is no function")):
+        wrong = {"channels": {"a": {"kind": "scorer", "function": place}}}
+        with pytest.raises(ValueError, match=rf"rewards\.channels\.a\.function: .*{said}"):
+            make("guess", rewards=wrong)
+
+
 def test_it_meets_the_environment_contract_and_survives_being_wrapped() -> None:
     given = plan(won={"kind": "world"}, **plan()["channels"])
     check_env_sync(lambda: make("guess", rewards=given), uses_seed=True)

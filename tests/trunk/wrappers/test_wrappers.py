@@ -14,6 +14,7 @@ from envgym.wrappers import Adversary, Budget, Delay, Noise, Perturbation, Safet
 WRAPS = {
     "delay": {"turns": 2},
     "delay-seen": {"name": "delay", "turns": 1, "what": "observation"},
+    "delay-done": {"name": "delay", "turns": 1, "what": "effect"},
     "noise": {"rate": 0.2, "sigma": 0.5},
     "perturbation": {"drop": 0.3, "shuffle": True},
     "safety": {"forbid": ["open [02]"], "block": True},
@@ -95,6 +96,16 @@ def test_late_rewards_are_none_lost_and_none_invented():
     assert [step.reward for step in steps] == [None, None, None, 1.0, None, 12.0]
     late = play(Told(seen("one"), seen("two"), seen("end", stop=StopReason.GOAL)), Delay(1, "observation"), *"abc")
     assert [step.text for step in late] == ["begin", "(nothing to see yet)", "one", "two\nend"]
+
+
+def test_a_late_effect_is_the_same_action_turns_later_and_what_is_due_at_the_end_is_never_done():
+    world = Told(seen("one", 1.0), seen("end", 2.0, StopReason.GOAL))
+    steps = play(world, Delay(2, "effect"), *"abcd")
+    assert world.heard == ["a", "b"]
+    assert [step.reward for step in steps] == [None, None, None, 1.0, 2.0]
+    assert "takes effect 2 turns later" in steps[1].text
+    assert steps[1].legal == ("go", "stay"), "the world is as it was"
+    assert [step.text for step in steps[3:]] == ["one", "end"]
 
 
 def test_noise_leaves_what_is_true_in_a_channel_and_none_alone():

@@ -7,7 +7,7 @@ ways; the question says how each is to be treated, so that it has one answer.
 import csv
 import io
 from collections.abc import Callable
-from textwrap import dedent
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +22,29 @@ _KINDS = {
     "exams": ("school", ("score", 0, 100), ("hours", 0, 60)),
 }
 
+Number = tuple[str, int, int]
+"""A column of numbers: its name, the least and the most of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What a table and a question about it are made from: the column of groups, the groups, two columns of numbers.
+
+    level: 1 to 5, how many faults the file has.
+    """
+
+    rng: np.random.Generator
+    level: int
+    group: str
+    groups: list[str]
+    first: Number
+    second: Number
+
+    def totals(self, by: str, value: str) -> str:
+        """A program's lines that add up a value for each of what `by` says."""
+        return f"totals = {{}}\nfor r in rows:\n    totals[{by}] = totals.get({by}, 0) + {value}\n"
+
+
 _READ = """\
 import csv, statistics
 rows = list(csv.DictReader(open('data.csv')))
@@ -33,7 +56,8 @@ def draw_table(rng: np.random.Generator, level: int) -> tuple[str, str, str]:
     kind = words.pick(rng, sorted(_KINDS))
     group, first, second = _KINDS[kind]
     groups = words.some(rng, sorted({words.town(rng) for _ in range(30)}), 3 + level)
-    lines = [_line(rng, number, groups, first, second, level) for number in range(40 * level)]
+    sheet = Sheet(rng, level, group, groups, first, second)
+    lines = [_line(sheet, number) for number in range(40 * level)]
     if level >= 3:
         lines += [lines[int(place)] for place in rng.permutation(len(lines))[: 2 * level]]
         lines = [lines[int(place)] for place in rng.permutation(len(lines))]
@@ -49,56 +73,47 @@ def draw_table(rng: np.random.Generator, level: int) -> tuple[str, str, str]:
     if level >= 2:
         rules.append(f"Leave out rows in which {first[0]} is empty.")
         read += f"rows = [r for r in rows if r[{first[0]!r}]]\n"
-    asked, program = words.pick(rng, _ASKED)(rng, group, first[0], second[0], groups)
+    asked, program = words.pick(rng, _ASKED)(sheet)
     question = f"data.csv holds {kind}, one a line. {' '.join([*rules, asked])}"
-    return question, read + dedent(program), text.getvalue()
+    return question, read + program, text.getvalue()
 
 
-def _line(
-    rng: np.random.Generator,
-    number: int,
-    groups: list[str],
-    first: tuple[str, int, int],
-    second: tuple[str, int, int],
-    level: int,
-) -> list[object]:
-    place = words.pick(rng, groups)
+def _line(sheet: Sheet, number: int) -> list[object]:
+    rng, level = sheet.rng, sheet.level
+    place = words.pick(rng, sheet.groups)
     if level >= 3 and rng.random() < 0.2:
         place = words.pick(rng, (place.upper(), place.lower(), f" {place} "))
-    value: object = round(float(rng.uniform(first[1], first[2])), 1)
+    value: object = round(float(rng.uniform(*sheet.first[1:])), 1)
     if level >= 2 and rng.random() < 0.08:
         value = ""
-    return [1000 + number, words.date(rng, -365), place, value, int(rng.integers(second[1], second[2] + 1))]
+    least, most = sheet.second[1:]
+    return [1000 + number, words.date(rng, -365), place, value, int(rng.integers(least, most + 1))]
 
 
-def _best(rng: np.random.Generator, group: str, first: str, second: str, groups: list[str]) -> tuple[str, str]:
-    return (
-        f"Which {group} has the highest total {first}?",
-        f"""\
-        totals = {{}}
-        for r in rows:
-            totals[r[{group!r}]] = totals.get(r[{group!r}], 0) + float(r[{first!r}])
-        print(max(totals, key=totals.get))""",
-    )
+def _best(sheet: Sheet) -> tuple[str, str]:
+    first = sheet.first[0]
+    totals = sheet.totals(f"r[{sheet.group!r}]", f"float(r[{first!r}])")
+    return f"Which {sheet.group} has the highest total {first}?", f"{totals}print(max(totals, key=totals.get))"
 
 
-def _mean(rng: np.random.Generator, group: str, first: str, second: str, groups: list[str]) -> tuple[str, str]:
-    one = words.pick(rng, groups)
+def _mean(sheet: Sheet) -> tuple[str, str]:
+    group, first, one = sheet.group, sheet.first[0], words.pick(sheet.rng, sheet.groups)
     return (
         f"What is the mean {first} of the {group} {one}, to 3 decimals?",
         f"print(round(statistics.mean(float(r[{first!r}]) for r in rows if r[{group!r}] == {one!r}), 3))",
     )
 
 
-def _median(rng: np.random.Generator, group: str, first: str, second: str, groups: list[str]) -> tuple[str, str]:
-    least = int(rng.integers(5, 30))
+def _median(sheet: Sheet) -> tuple[str, str]:
+    first, second, least = sheet.first[0], sheet.second[0], int(sheet.rng.integers(5, 30))
     return (
         f"What is the median {first} of the rows whose {second} is at least {least}, to 3 decimals?",
         f"print(round(statistics.median(float(r[{first!r}]) for r in rows if int(r[{second!r}]) >= {least}), 3))",
     )
 
 
-def _together(rng: np.random.Generator, group: str, first: str, second: str, groups: list[str]) -> tuple[str, str]:
+def _together(sheet: Sheet) -> tuple[str, str]:
+    first, second = sheet.first[0], sheet.second[0]
     return (
         f"What is Pearson's correlation of {first} and {second}, to 4 decimals?",
         f"print(round(statistics.correlation([float(r[{first!r}]) for r in rows], "
@@ -106,26 +121,21 @@ def _together(rng: np.random.Generator, group: str, first: str, second: str, gro
     )
 
 
-def _month(rng: np.random.Generator, group: str, first: str, second: str, groups: list[str]) -> tuple[str, str]:
+def _month(sheet: Sheet) -> tuple[str, str]:
+    second = sheet.second[0]
     return (
         f"In which month (as YYYY-MM) is the total {second} the highest? If several, the earliest.",
-        f"""\
-        totals = {{}}
-        for r in rows:
-            totals[r['date'][:7]] = totals.get(r['date'][:7], 0) + int(r[{second!r}])
-        print(min(totals, key=lambda m: (-totals[m], m)))""",
+        sheet.totals("r['date'][:7]", f"int(r[{second!r}])") + "print(min(totals, key=lambda m: (-totals[m], m)))",
     )
 
 
-def _above(rng: np.random.Generator, group: str, first: str, second: str, groups: list[str]) -> tuple[str, str]:
+def _above(sheet: Sheet) -> tuple[str, str]:
+    group, first = sheet.group, sheet.first[0]
     return (
         f"How many rows have a {first} greater than the mean {first} of their {group}?",
-        f"""\
-        by = {{}}
-        for r in rows:
-            by.setdefault(r[{group!r}], []).append(float(r[{first!r}]))
-        print(sum(float(r[{first!r}]) > statistics.mean(by[r[{group!r}]]) for r in rows))""",
+        f"by = {{}}\nfor r in rows:\n    by.setdefault(r[{group!r}], []).append(float(r[{first!r}]))\n"
+        f"print(sum(float(r[{first!r}]) > statistics.mean(by[r[{group!r}]]) for r in rows))",
     )
 
 
-_ASKED: tuple[Callable[..., tuple[str, str]], ...] = (_best, _mean, _median, _together, _month, _above)
+_ASKED: tuple[Callable[[Sheet], tuple[str, str]], ...] = (_best, _mean, _median, _together, _month, _above)

@@ -7,6 +7,7 @@ long, or decided by a tie is never asked: `find` looks at several databases of t
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from envgym_environments.words import pick
 __all__ = ["LEVELS", "Asked", "find"]
 
 MOST_ROWS = 40
+_WORDS = {"MAX": "highest", "MIN": "lowest", "AVG": "average", "SUM": "total", "DESC": "highest", "ASC": "lowest"}
+"""What SQL's aggregates and orders are called in a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,28 @@ class Asked:
     sql: str
     ordered: bool = False
     ranks: tuple[int, str] | None = None
+
+
+class Edge(NamedTuple):
+    """A table that refers to another: c and p in SQL."""
+
+    child: Table
+    parent: Table
+    link: Column
+
+    @property
+    def up(self) -> str:
+        """The join from the child's side."""
+        return f"{self.child.name} c JOIN {self.parent.name} p {self._on}"
+
+    @property
+    def down(self) -> str:
+        """The join from the parent's side."""
+        return f"{self.parent.name} p JOIN {self.child.name} c {self._on}"
+
+    @property
+    def _on(self) -> str:
+        return f"ON c.{self.link.name} = p.{self.parent.key.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +86,16 @@ class Scene:
             raise LookupError("no such column")
         return pick(self.rng, found)
 
-    def edge(self) -> tuple[Table, Table, Column]:
+    def edge(self) -> Edge:
         """A child, its parent, and the column that refers. Raises LookupError."""
         child = self.table(lambda table: any(column.parent for column in table.columns))
         column = pick(self.rng, [column for column in child.columns if column.parent])
-        return child, self.schema.table(column.parent), column
+        return Edge(child, self.schema.table(column.parent), column)
+
+    def measure(self, *functions: str) -> tuple[str, str]:
+        """One of SQL's functions or orders, and its word."""
+        function = pick(self.rng, functions)
+        return function, _WORDS[function]
 
     def condition(self, table: Table, *, alias: str = "") -> tuple[str, str]:
         """A condition on a table that some rows meet, in words and in SQL. Raises LookupError."""
@@ -105,7 +135,7 @@ def _list(s: Scene) -> Asked:
 def _extreme(s: Scene) -> Asked:
     table = s.table()
     column = s.numeric(table)
-    function, says = pick(s.rng, (("MAX", "highest"), ("MIN", "lowest"), ("AVG", "average"), ("SUM", "total")))
+    function, says = s.measure("MAX", "MIN", "AVG", "SUM")
     return Asked(
         f"What is the {says} {column.words} of all {table.many}?",
         f"SELECT {function}({column.name}) FROM {table.name}",
@@ -116,7 +146,7 @@ def _aggregate(s: Scene) -> Asked:
     table = s.table()
     column = s.numeric(table)
     says, where = s.condition(table)
-    function, word = pick(s.rng, (("AVG", "average"), ("SUM", "total"), ("MAX", "highest"), ("MIN", "lowest")))
+    function, word = s.measure("AVG", "SUM", "MAX", "MIN")
     return Asked(
         f"What is the {word} {column.words} of the {table.many} {says}?",
         f"SELECT {function}({column.name}) FROM {table.name} WHERE {where}",
@@ -136,7 +166,7 @@ def _distinct(s: Scene) -> Asked:
 def _top(s: Scene) -> Asked:
     table = s.table()
     column, k = s.numeric(table), int(s.rng.integers(1, 6))
-    order, word = pick(s.rng, (("DESC", "highest"), ("ASC", "lowest")))
+    order, word = s.measure("DESC", "ASC")
     what = f"the {table.one}" if k == 1 else f"the {k} {table.many}"
     ranks = f"SELECT {column.name} FROM {table.name} ORDER BY 1 {order}"
     return Asked(
@@ -149,24 +179,22 @@ def _top(s: Scene) -> Asked:
 
 
 def _parents_with(s: Scene) -> Asked:
-    child, parent, link = s.edge()
+    child, parent, _ = edge = s.edge()
     says, where = s.condition(child, alias="c")
     return Asked(
         f"Give the {parent.key.words} of every {parent.one} that has at least one {child.one} {says}.",
-        f"SELECT DISTINCT p.{parent.key.name} FROM {parent.name} p JOIN {child.name} c "
-        f"ON c.{link.name} = p.{parent.key.name} WHERE {where}",
+        f"SELECT DISTINCT p.{parent.key.name} FROM {edge.down} WHERE {where}",
     )
 
 
 def _joined(s: Scene) -> Asked:
-    child, parent, link = s.edge()
+    child, parent, _ = edge = s.edge()
     column = s.numeric(child)
     says, where = s.condition(parent, alias="p")
-    function, word = pick(s.rng, (("SUM", "total"), ("AVG", "average"), ("MAX", "highest")))
+    function, word = s.measure("SUM", "AVG", "MAX")
     return Asked(
         f"Over the {child.many} of {parent.many} {says}: what is the {word} {column.words}?",
-        f"SELECT {function}(c.{column.name}) FROM {child.name} c JOIN {parent.name} p "
-        f"ON c.{link.name} = p.{parent.key.name} WHERE {where}",
+        f"SELECT {function}(c.{column.name}) FROM {edge.up} WHERE {where}",
     )
 
 
@@ -195,21 +223,20 @@ def _having(s: Scene) -> Asked:
 
 
 def _busiest(s: Scene) -> Asked:
-    child, parent, link = s.edge()
-    count = f"FROM {child.name} c JOIN {parent.name} p ON c.{link.name} = p.{parent.key.name}"
-    group = f"GROUP BY p.{parent.key.name}"
+    child, parent, _ = edge = s.edge()
+    body = f"FROM {edge.up} GROUP BY p.{parent.key.name}"
     shown = dict.fromkeys((parent.label.name, parent.key.name))
     says = " and ".join(dict.fromkeys((parent.label.words, parent.key.words)))
     return Asked(
         f"Which {parent.one} has the most {child.many}? Give {says}.",
-        f"SELECT {', '.join(f'p.{name}' for name in shown)} {count} {group} ORDER BY COUNT(*) DESC LIMIT 1",
-        ranks=(1, f"SELECT COUNT(*) {count} {group} ORDER BY 1 DESC"),
+        f"SELECT {', '.join(f'p.{name}' for name in shown)} {body} ORDER BY COUNT(*) DESC LIMIT 1",
+        ranks=(1, f"SELECT COUNT(*) {body} ORDER BY 1 DESC"),
     )
 
 
 def _two_joins(s: Scene) -> Asked:
-    child, parent, link = s.edge()
-    join = f"SELECT COUNT(*) FROM {child.name} c JOIN {parent.name} p ON c.{link.name} = p.{parent.key.name} JOIN "
+    child, parent, link = edge = s.edge()
+    join = f"SELECT COUNT(*) FROM {edge.up} JOIN "
     others = [column for column in child.columns if column.parent and column is not link]
     up = [column for column in parent.columns if column.parent]
     if not others and not up:
@@ -260,10 +287,9 @@ def _share(s: Scene) -> Asked:
 
 
 def _best_sum(s: Scene) -> Asked:
-    child, parent, link = s.edge()
+    child, parent, _ = edge = s.edge()
     column = s.numeric(child)
-    key = f"p.{parent.key.name}"
-    body = f"FROM {parent.name} p JOIN {child.name} c ON c.{link.name} = {key} GROUP BY {key}"
+    body = f"FROM {edge.down} GROUP BY p.{parent.key.name}"
     return Asked(
         f"Which {parent.one} has the highest total {column.words} over its {child.many}? "
         f"Give {parent.key.words} and that total.",

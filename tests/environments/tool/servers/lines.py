@@ -1,10 +1,12 @@
-"""An MCP server over standard input and output that misbehaves in the way its tools' names say."""
+"""An MCP server that misbehaves in the way its tools' names say: over standard input and output, or HTTP at a port."""
 
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 OPEN = {"type": "object", "properties": {}}
 TOOLS = [
@@ -63,16 +65,36 @@ for _ in range(40):
 called = 0
 
 
-def send(message):
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+class Lines:
+    """Messages as lines of standard output."""
+
+    @staticmethod
+    def raw(words):
+        sys.stdout.write(words)
+
+    def send(self, message):
+        self.raw(json.dumps(message) + "\n")
+        sys.stdout.flush()
+
+
+class Events:
+    """Messages as server-sent events, the body of one answer."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def raw(self, words):
+        self.file.write("".join(f"data: {line}\n\n" for line in words.splitlines()).encode())
+
+    def send(self, message):
+        self.raw(json.dumps(message))
 
 
 def text(words):
     return {"content": [{"type": "text", "text": words}]}
 
 
-def call(name, arguments):
+def call(name, arguments, out):
     global called
     called += 1
     if name == "add":
@@ -83,11 +105,13 @@ def call(name, arguments):
         while True:
             time.sleep(60)
     if name == "long_line":
+        if isinstance(out, Events):
+            out.file.write(b"data: ")
         while True:
-            sys.stdout.write("x" * 65536)
+            (out.file.write(b"x" * 65536) if isinstance(out, Events) else out.raw("x" * 65536))
     if name == "many_lines":
         while True:
-            send(
+            out.send(
                 {
                     "jsonrpc": "2.0",
                     "method": "notifications/message",
@@ -103,7 +127,7 @@ def call(name, arguments):
     if name == "refuse":
         return text("not today") | {"isError": True}
     if name == "garbage":
-        sys.stdout.write("Traceback: not JSON\n{\n[]\n")
+        out.raw("Traceback: not JSON\n{\n[]\n")
         return text("after the garbage")
     if name == "no_result":
         return {"content": "no list"}
@@ -115,32 +139,54 @@ def call(name, arguments):
     return text("called with " + json.dumps(arguments))
 
 
-for line in sys.stdin:
-    message = json.loads(line)
-    if "id" not in message:
-        continue
-    answer = {"jsonrpc": "2.0", "id": message["id"]}
+def answer(message, out):
+    said = {"jsonrpc": "2.0", "id": message["id"]}
     method, params = message["method"], message.get("params", {})
     if method == "initialize":
         if "mute" in sys.argv:
-            continue
-        send(
-            answer
-            | {
-                "result": {
-                    "protocolVersion": "2025-06-18",
-                    "capabilities": {"tools": {}},
-                    "serverInfo": {"name": "lines", "version": "1"},
-                }
-            }
-        )
+            return
+        information = {"name": "lines", "version": "1"}
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": information}
+        out.send(said | {"result": result})
     elif method == "tools/list":
-        send(answer | {"result": {"tools": TOOLS, "nextCursor": "again"}})
+        out.send(said | {"result": {"tools": TOOLS, "nextCursor": "again"}})
     elif method == "ping":
-        send(answer | {"result": {}})
+        out.send(said | {"result": {}})
     elif method == "tools/call" and params["name"] == "hang_alone":
-        continue
+        return
     elif method == "tools/call":
-        send(answer | {"result": call(params["name"], params.get("arguments") or {})})
+        out.send(said | {"result": call(params["name"], params.get("arguments") or {}, out)})
     else:
-        send(answer | {"error": {"code": -32601, "message": "no such method"}})
+        out.send(said | {"error": {"code": -32601, "message": "no such method"}})
+
+
+class Web(BaseHTTPRequestHandler):
+    """One message a request; a call that hangs holds up all others, one that hangs alone only itself."""
+
+    busy = threading.Lock()
+
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        asks = "id" in message and "method" in message
+        self.send_response(200 if asks else 202)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        if asks and message.get("params", {}).get("name") == "hang_alone":
+            time.sleep(600)
+        if asks:
+            with self.busy:
+                answer(message, Events(self.wfile))
+
+    def do_GET(self):
+        self.send_error(405)
+
+    def log_message(self, *given):
+        """Silent."""
+
+
+if len(sys.argv) > 1 and sys.argv[1].isdecimal():
+    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Web).serve_forever()
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" in asked:
+        answer(asked, Lines())
