@@ -43,10 +43,16 @@ _SUBMIT = tool_spec(submit)
 
 @dataclass(slots=True)
 class _State:
-    """source: what was drawn last, "" before anything was. drawn: how often. structure, colour: its likeness."""
+    """What was drawn.
+
+    source: the last text, "" before anything was drawn. drawn: how often; made: how often with a picture; runs:
+    whether the last one has one. structure, colour: its likeness.
+    """
 
     source: str = ""
     drawn: int = 0
+    made: int = 0
+    runs: bool = False
     structure: float = 0.0
     colour: float = 0.0
 
@@ -56,7 +62,10 @@ class _State:
 
 
 class Render:
-    """An `Env`. Channels: vision (the reward), structure and colour, its halves, and drawn, how often it was tried.
+    """An `Env`.
+
+    Channels: vision (the reward), structure and colour, its halves; drawn, how often it was tried, and made, how
+    often that gave a picture; runs, whether the last try did (RRVF's rewards for tools and for form).
 
     see: whether an observation has the wanted picture's parts in words, pictures (their PNGs come in
     `Step.images`), or both. tries: how often may be drawn. draws: makes what draws. wanted: the text whose picture
@@ -157,10 +166,12 @@ class Render:
         except ValueError as error:
             made, why = None, str(error)
         if made is None:
-            self._state = _State(source, self._state.drawn + 1)
+            self._state = _State(source, self._state.drawn + 1, self._state.made)
             return f"error: {bounded(why, 500)}", None
         wanted = self._wanted
-        self._state = _State(source, self._state.drawn + 1, structure(wanted, made), colour(wanted, made))
+        before = self._state
+        likeness = structure(wanted, made), colour(wanted, made)
+        self._state = _State(source, before.drawn + 1, before.made + 1, True, *likeness)
         now = self._state
         lines = [f"alike: {now.vision:.3f} of 1 (structure {now.structure:.3f}, colour {now.colour:.3f})"]
         lines += [f"differs {name}: {share:.3f}" for name, share in apart(wanted, made)]
@@ -171,7 +182,8 @@ class Render:
         now = self._state
         channels = {
             "vision": now.vision, "structure": now.structure, "colour": now.colour, "drawn": float(now.drawn),
-            "success": float(now.vision >= ALIKE), "reward": now.vision,
+            "made": float(now.made), "runs": float(now.runs), "success": float(now.vision >= ALIKE),
+            "reward": now.vision,
         }  # fmt: skip
         stop = StopReason.GOAL if now.vision >= ALIKE else StopReason.SUBMITTED
         said = Message(role="tool" if call.id else "user", content="The end.", tool_call_id=call.id)

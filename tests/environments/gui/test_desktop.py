@@ -62,8 +62,18 @@ def acting(task, kind="namespace"):
             env = make(SPEC, task, backend=backend)
             agent = expert(task, seed=0)
             steps = [await env.reset(seed=0)]
+            steps.append(await env.step((await agent.act(steps[-1])).action))
+            fork, again, last = await env.fork(), agent.fork(seed=0), steps[-1]
             while steps[-1].stop is None:
                 steps.append(await env.step((await agent.act(steps[-1])).action))
+            while last.stop is None:
+                last = await fork.step((await again.act(last)).action)
+            await fork.close()
+            assert (last.text, last.channels, last.state_key) == (
+                steps[-1].text,
+                steps[-1].channels,
+                steps[-1].state_key,
+            )
             fresh = await env.reset(seed=0)
             assert (fresh.text, fresh.state_key) == (steps[0].text, steps[0].state_key), "a reset is byte-equal"
             idle = await env.step(Action.call("done"))

@@ -137,6 +137,9 @@ def test_figures_are_worth_one_in_the_end_and_mistakes_are_told(loop):
             assert "SyntaxError" in (await env.step(Action.call("render", code="for"))).text
             assert "0 figures" in (await env.step(Action.call("render", code="1"))).text
             assert "alike: 0.0" in (await env.step(Action.say("```python\nplt.figure()\n```"))).text
+            await env.step(Action.call("render", code="for"))
+            told = (await env.step(Action.call("submit"))).channels
+            assert [told[name] for name in ("drawn", "made", "runs", "vision")] == [4.0, 1.0, 0.0, 0.0]
             await env.close()
             await check_env(lambda: make("render-plot", task, backend=backend), turns=3, deadline_s=120)
 
@@ -162,7 +165,7 @@ def test_the_contract_holds_with_pictures_and_forks_are_exact(loop):
             ends.append(await one.step(Action.call("submit")))
         assert ends[0] == ends[1]
         assert 0.0 <= ends[0].reward < 1.0
-        assert ends[0].channels["drawn"] == 2.0
+        assert [ends[0].channels[name] for name in ("drawn", "made", "runs")] == [2.0, 2.0, 1.0]
         for one in (env, fork):
             await one.close()
         async with open_browser():

@@ -194,9 +194,9 @@ def test_the_contract_holds(loop):
 @pytest.mark.slow
 @pytest.mark.turns
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("part", range(3))
-def test_pages_load_reset_and_step_and_the_solver_solves_most_that_it_knows(loop, part):
-    """All pages in three parts; in one context, one after the other."""
+@pytest.mark.parametrize(("part", "least"), [(0, 18), (1, 22), (2, 20)])
+def test_pages_load_reset_and_step_and_the_solver_solves_most_that_it_knows(loop, part, least):
+    """All pages in three parts; in one context, one after the other. Together 60 are solved."""
     solved_pages = set()
 
     async def work():
@@ -217,4 +217,4 @@ def test_pages_load_reset_and_step_and_the_solver_solves_most_that_it_knows(loop
         await browser.close()
 
     loop.run(work())
-    assert len(solved_pages) >= 17, solved_pages
+    assert len(solved_pages) >= least, solved_pages

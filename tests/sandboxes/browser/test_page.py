@@ -9,7 +9,7 @@ from PIL import Image
 
 from envgym.browsing import open_browser
 from envgym.errors import EnvironmentFailure
-from envgym.page import Folder, Outcome, PageSpec, Storage, Wanted
+from envgym.page import Folder, Outcome, PageLimits, PageSpec, Storage, Tcp, Wanted
 from envgym.page_actions import (
     Back,
     Click,
@@ -29,6 +29,11 @@ from envgym.page_actions import (
     Upload,
     Wait,
 )
+from envgym.registry import make_backend
+from envgym.task import World
+
+LIMITS = PageLimits(act_s=60.0, settle_s=30.0)
+"""So that a loaded machine is not taken for a page that hangs."""
 
 FORM = """<title>Form</title><h1>Form</h1>
 <label>Name <input id=name></label> <input type=password aria-label=Secret> <input type=date aria-label=Day>
@@ -378,6 +383,34 @@ def test_frames_are_part_of_the_tree_and_can_be_acted_in(play):
         "<p>outer</p><iframe src=/b.html></iframe>",
         b="<button onclick='this.textContent=\"Pressed\"'>Inner</button>",
     )
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(300)
+def test_a_server_in_a_sandbox_is_reached_by_its_own_page_and_stays_without_a_network(loop):
+    there = "import socket; socket.create_connection(('127.0.0.1', 8000))"
+    serve = (
+        "python3 -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 & for n in $(seq 300); do "
+        f'python3 -c "{there}" 2>/dev/null && exit; done; exit 1'
+    )
+
+    async def work():
+        world = World(files={"/work/index.html": b"<!doctype html><h1>Inside</h1>"})
+        async with make_backend("namespace") as backend, await backend.create(world) as sandbox:
+            assert (await sandbox.exec(["/bin/sh", "-c", serve], timeout_s=120)).exit_code == 0
+            out = await sandbox.exec(
+                ["/bin/sh", "-c", "ls /sys/class/net 2>/dev/null; cat /proc/net/route | wc -l"]
+            )
+            assert b"eth" not in out.stdout
+            assert out.stdout.split()[-1] == b"1", "the table of routes has its heading alone"
+            async with sandbox.forward(8000) as (host, port), open_browser() as browser:
+                spec = PageSpec({"http://a.test": Tcp(host, port)}, start="http://a.test/", limits=LIMITS)
+                async with await browser.page(spec) as page:
+                    assert ("heading", "Inside") in names(await page.view())
+                    assert (await page.act(Goto(f"http://{host}:{port}/"))).outcome is Outcome.REFUSED
+
+    loop.run(work())
 
 
 @pytest.mark.parametrize(
