@@ -96,7 +96,7 @@ class Distill(Frozen):
     teacher: str = ""
     """a model folder with the student's tokenizer"""
     by: Literal["learner", "vllm"] = "learner"
-    """who computes it: the learner's process, or vLLM in one of its own, with the settings of [sampler]"""
+    """who computes it: the learner's process, or vLLM in its own, as [sampler] says"""
     estimate: Literal["sampled", "exact"] = "sampled"
     """credit of each sampled token, by its log-ratio; or a divergence over the whole vocabulary"""
     kind: Literal["reverse", "forward", "js"] = "reverse"
@@ -363,9 +363,9 @@ class LearnerMemory(Frozen):
     """How a learner's pass is computed. Memory and time, not mathematics: the result is the same to rounding."""
 
     chunk: int = Field(default=1024, ge=1)
-    """sampled positions whose logits exist at once, fewer where the vocabulary is large: see logits_mib"""
+    """sampled positions whose logits exist at once; fewer where logits_mib says so"""
     logits_mib: int = Field(default=256, ge=1)
-    """most MiB of logits at once; about three times as much is held, whatever the length and the vocabulary"""
+    """most MiB of logits at once; three times as much is held, whatever the vocabulary"""
     checkpoint: bool = False
     """keep only each layer's input, and compute the rest again on the way back"""
     share: Literal["auto", "never"] = "auto"
@@ -373,4 +373,4 @@ class LearnerMemory(Frozen):
     processes: int = Field(default=1, ge=1, le=1024)
     """processes that weights, gradients and optimiser are divided over (FSDP2)"""
     restarts: int = Field(default=2, ge=0)
-    """times that a run goes on by itself from its last checkpoint after one of several processes was lost"""
+    """times that a run goes on by itself from its last checkpoint after it lost one"""

@@ -68,7 +68,7 @@ class Critic(Frozen):
     max_grad_norm: float = Field(default=1.0, gt=0)
     """longer gradients are shortened to it"""
     value_clip: float = Field(default=0.0, ge=0)
-    """of loss "mse", kinds "turn", "token": how far from the slow copy's an update may take a value; 0: anywhere"""
+    """of "mse", "turn" and "token": how far from the slow copy's an update may take a value; 0: anywhere"""
     second: "Critic | None" = None
     """a section like this one: another critic, for a scheme that needs two estimates"""
 
