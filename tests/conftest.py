@@ -8,6 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# a loaded machine must not fail a property: pytest's own timeout bounds every test
+settings.register_profile("envgym", deadline=None)
+settings.load_profile("envgym")
 
 _SKIPPED = pytest.StashKey[list[str]]()
 
