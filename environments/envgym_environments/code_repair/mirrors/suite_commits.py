@@ -77,6 +77,8 @@ def _pair(
         broken, fixed = ({name: _text(tree / name) for name in code} for tree in (old, new))
     except UnicodeDecodeError:
         return "no_text"
+    if any("\r" in (text or "") for text in (*broken.values(), *fixed.values())):
+        return "no_text"  # a patch has no place for foreign line ends
     return SuitePair(
         project=_composed(project, new, broken, f"{parent[:10]}..{commit[:10]}", cache),
         broken=broken,
@@ -111,8 +113,8 @@ async def mirror_suite_tasks(
     if patch_lines(pair.broken, pair.fixed) > bounds.most_lines or len(pair.fixed) > bounds.most_files:
         counts.pairs["too_large"] += 1
         return
-    tree = await project_tree(pair.project, backend, cache=cache)
     try:
+        tree = await project_tree(pair.project, backend, cache=cache)
         baseline, proof = await _proved(pair, tree, backend, cache, bounds)
     except EnvironmentFailure as error:
         counts.pairs["suite_does_not_run"] += 1
