@@ -62,6 +62,7 @@ def test_lines_are_those_added_and_removed() -> None:
         ("assert (1, 'always')\n", 1),
         ("def f(:\n", 3),
         ("x = " + "(" * 500 + ")" * 500, 2),
+        ("x = unknown" + " + 1" * 900, 1),
     ],
 )
 def test_problems_are_counted(text: str, count: int) -> None:
