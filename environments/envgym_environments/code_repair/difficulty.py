@@ -23,7 +23,7 @@ from envgym_environments.code_repair.taskset import default_path, load_tasks, wr
 __all__ = ["Band", "PassRate", "difficulty", "pass_rates", "rated", "with_rate"]
 
 Band = Literal["unsolved", "hard", "medium", "easy"]
-BANDS: tuple[Band, ...] = ("unsolved", "hard", "medium", "easy")
+_BANDS: tuple[Band, ...] = ("unsolved", "hard", "medium", "easy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def difficulty(
         typer.echo(json.dumps(counts | {"operators": rows}, indent=1))
         return
     for row in rows:
-        bands = ", ".join(f"{row[band]} {band}" for band in BANDS if row[band])
+        bands = ", ".join(f"{row[band]} {band}" for band in _BANDS if row[band])
         typer.echo(f"{row['operator']}: {row['resolved']} of {row['attempts']} attempts ({bands})")
     why = ", ".join(f"{count} {reason}" for reason, count in sorted(left.items()))
     where = f"{len(kept)} tasks in {out}; " if out is not None else ""
@@ -153,6 +153,6 @@ def _by_operator(tasks: Sequence[Task], rates: Mapping[str, PassRate]) -> list[d
     for task in tasks:
         if (rate := rates.get(task.id)) is not None:
             name = str(task.metadata.get("operator") or task.metadata.get("kind") or "?")
-            row = found.setdefault(name, Counter(dict.fromkeys(("resolved", "attempts", *BANDS), 0)))
+            row = found.setdefault(name, Counter(dict.fromkeys(("resolved", "attempts", *_BANDS), 0)))
             row.update({"resolved": rate.resolved, "attempts": rate.attempts, rate.band: 1})
     return [{"operator": name, **row} for name, row in sorted(found.items())]

@@ -104,9 +104,9 @@ def problems(text: str | None) -> int:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             table = symtable.symtable(text, "module.py", "exec")
-    except _UNCOMPILED:
+        return count + len(said) + _names(text, table)
+    except _UNCOMPILED:  # what compiles may be nested too deeply to be looked at
         return broken
-    return count + len(said) + _names(text, table)
 
 
 def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

@@ -211,7 +211,7 @@ async def build_tasks(
                 built.failed[package.name] = f"{type(error).__name__}: {error}"
                 progress(f"{package.slug}: {built.failed[package.name]}")
                 continue
-            counts.seconds = time.perf_counter() - began
+            counts.seconds += time.perf_counter() - began
             write_tasks(tasks, part, cache=cache)
             _write_yields({package.name: counts}, part)
             part.with_suffix(".journal").unlink(missing_ok=True)

@@ -1,6 +1,8 @@
 import difflib
 import marshal
 import py_compile
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,7 @@ def test_lines_are_those_added_and_removed() -> None:
         ("assert (1, 'always')\n", 1),
         ("def f(:\n", 3),
         ("x = " + "(" * 500 + ")" * 500, 2),
+        ("x = unknown" + " + 1" * 900, 1),
     ],
 )
 def test_problems_are_counted(text: str, count: int) -> None:
@@ -78,6 +81,10 @@ def test_byte_code_is_what_an_import_would_make_and_only_where_it_would_say_noth
     known = Path(str(kept)).read_bytes()
     assert made[:16] == known[:16]
     assert marshal.loads(made[16:]) == marshal.loads(known[16:])
+    Path(str(kept)).write_bytes(made)
+    command = [sys.executable, "-v", "-c", "import module; assert module.f.__code__.co_filename == module.__file__"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f"code object from '{kept}'" in done.stderr, "an import takes it, and says the file's own name"
     for silent in ("assert (1, 'always')\n", "x = '\\d'\n", "def f(:\n", "\udcff"):
         assert byte_code(silent) is None
 

@@ -25,6 +25,9 @@ from envgym_environments.code_repair.suites.projects import Project, projects
 __all__ = ["mirror", "yield_rows"]
 
 _Packages = Annotated[list[str] | None, typer.Option("--package", help="Only these packages; repeatable.")]
+_Suite = Annotated[
+    Path | None, typer.Option(help="With --git: a projects.toml that says how another language is tested.")
+]
 
 
 def mirror(  # noqa: PLR0913  # one parameter per option
@@ -36,9 +39,7 @@ def mirror(  # noqa: PLR0913  # one parameter per option
     ] = 0,
     git: Annotated[Path | None, typer.Option(help="A git repository: its commits instead of releases.")] = None,
     commits: Annotated[str, typer.Option(help="With --git: a range of commits, as git log takes it.")] = "HEAD",
-    suite: Annotated[
-        Path | None, typer.Option(help="With --git: a recipe (projects.toml) of how another language is tested.")
-    ] = None,
+    suite: _Suite = None,
     most: Annotated[int, typer.Option(min=1, help="With --git: only so many latest commits of it.")] = 200,
     source: Annotated[str, typer.Option(help="With --git: the package's folder or file, such as src/name.")] = "",
     tests: Annotated[list[str] | None, typer.Option(help="With --git: pattern of test files; repeatable.")] = None,

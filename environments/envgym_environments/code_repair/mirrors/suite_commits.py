@@ -1,4 +1,4 @@
-"""Commits of a local git repository in any language as tasks: the earlier code in the rest of the later tree.
+"""Commits of a local git repository in any language as tasks: the earlier tree under the later tests.
 
 How the repository is built and tested is said by a project of a recipe (see `suites.projects`). Its own suite
 proves the task, as it proves those of the factory, and the grader has to agree. A commit is not split, as it is for
@@ -8,7 +8,7 @@ Python packages: it gives one task, and its whole change of code is the answer.
 import hashlib
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -70,15 +70,20 @@ def _pair(
     code = [name for name in changed if suite.repairs(name)]
     if not code:
         return "no_code"
-    if not any(suite.is_test(name) for name in changed):
+    tests = [name for name in changed if suite.is_test(name)]
+    if not tests:
         return "no_code_and_tests"
     old, new = repository.tree_of(parent, cache), repository.tree_of(commit, cache)
     try:
         broken, fixed = ({name: _text(tree / name) for name in code} for tree in (old, new))
     except UnicodeDecodeError:
         return "no_text"
+    if any("\r" in (text or "") for text in (*broken.values(), *fixed.values())):
+        return "no_text"  # a patch has no place for foreign line ends
     return SuitePair(
-        project=_composed(project, new, broken, f"{parent[:10]}..{commit[:10]}", cache),
+        project=_composed(
+            project.model_copy(update={"version": f"{parent[:10]}..{commit[:10]}"}), old, new, tests, cache
+        ),
         broken=broken,
         fixed=fixed,
         notes=notes_of(repository, commit),
@@ -90,17 +95,20 @@ def _text(path: Path) -> str | None:
     return path.read_bytes().decode() if path.is_file() else None
 
 
-def _composed(project: Project, new: Path, broken: Texts, version: str, cache: Path) -> Project:
-    """The project of the later tree with this code in it."""
+def _composed(project: Project, old: Path, new: Path, tests: Sequence[str], cache: Path) -> Project:
+    """The project of the earlier tree with these files of the later one.
+
+    Nothing else of the later tree is taken: what is built of code may be committed beside it.
+    """
     with tempfile.TemporaryDirectory(prefix="envgym-commit-") as place:
         top = Path(place) / "tree"
-        shutil.copytree(new, top, symlinks=True)
-        for path, text in broken.items():
+        shutil.copytree(old, top, symlinks=True)
+        for path in tests:
             (top / path).unlink(missing_ok=True)
-            if text is not None:
+            if (new / path).is_file():
                 (top / path).parent.mkdir(parents=True, exist_ok=True)
-                (top / path).write_bytes(text.encode())
-        there = project.model_copy(update={"origin": "local", "source": str(top), "version": version})
+                shutil.copy2(new / path, top / path)
+        there = project.model_copy(update={"origin": "local", "source": str(top)})
         return local_project(there, beside=Path(place), cache=cache).model_copy(update={"source": project.name})
 
 
@@ -111,8 +119,8 @@ async def mirror_suite_tasks(
     if patch_lines(pair.broken, pair.fixed) > bounds.most_lines or len(pair.fixed) > bounds.most_files:
         counts.pairs["too_large"] += 1
         return
-    tree = await project_tree(pair.project, backend, cache=cache)
     try:
+        tree = await project_tree(pair.project, backend, cache=cache)
         baseline, proof = await _proved(pair, tree, backend, cache, bounds)
     except EnvironmentFailure as error:
         counts.pairs["suite_does_not_run"] += 1

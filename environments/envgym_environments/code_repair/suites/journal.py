@@ -6,6 +6,7 @@ depend on the seed. A last line that a kill cut off is left out.
 """
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ __all__ = ["Journal"]
 class Journal:
     """The journal at `path` (None: nothing is kept). One build writes to it at a time.
 
+    before_s: how long the builds took that were stopped, up to what they wrote last.
     Raises ValueError where a whole line is no line of a journal.
     """
 
@@ -30,6 +32,7 @@ class Journal:
         self._path = path
         self._baseline: dict[str, Any] | None = None
         self._bugs: dict[str, dict[str, Any]] = {}
+        self._began, self.before_s = time.monotonic(), 0.0
         if path is not None and path.exists():
             self._read(path)
 
@@ -43,6 +46,7 @@ class Journal:
                     self._baseline = row["baseline"]
                 else:
                     self._bugs[row["key"]] = row["bug"]
+                self.before_s = float(row["seconds"])
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(
                     f"{path}, line {number}: not of a build's journal ({error}); remove the file to build anew"
@@ -98,4 +102,5 @@ class Journal:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab") as file:
-            file.write(json.dumps(row).encode() + b"\n")
+            spent_s = self.before_s + time.monotonic() - self._began
+            file.write(json.dumps({**row, "seconds": round(spent_s, 3)}).encode() + b"\n")

@@ -72,6 +72,7 @@ async def make_suite_tasks(
             "them from the system's packages (scripts/setup.sh does)"
         )
     tree, kept = await project_tree(project, backend, cache=cache), Journal(journal)
+    counts.seconds += kept.before_s
     async with await backend.create(project_world(project, tree, cache=cache)) as base:
         baseline = await _baseline(base, project, plan, kept)
         queue = await asyncio.to_thread(find_trials, project, tree, seed=plan.seed)

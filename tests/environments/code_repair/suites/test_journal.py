@@ -42,6 +42,7 @@ def test_what_was_found_before_a_kill_is_found_again(tmp_path: Path) -> None:
     place.write_bytes(whole + b'{"key": "cut off')
     again = Journal(place)
     assert again.baseline(PROJECT) == baseline
+    assert 0 <= again.before_s < 60
     assert [again.bug(trial) for trial in TRIALS[:3]] == [*found(), None]
     assert place.read_bytes() == whole, "what comes next has a line of its own"
 
@@ -49,6 +50,6 @@ def test_what_was_found_before_a_kill_is_found_again(tmp_path: Path) -> None:
 def test_a_damaged_journal_is_named_and_one_without_a_place_keeps_nothing(tmp_path: Path) -> None:
     Journal(None).judged(found()[0])
     place = tmp_path / "least.journal"
-    place.write_text(json.dumps({"neither": 1}) + "\n")
+    place.write_text(json.dumps({"neither": 1, "seconds": 1}) + "\n")
     with pytest.raises(ValueError, match="line 1: not of a build's journal"):
         Journal(place)

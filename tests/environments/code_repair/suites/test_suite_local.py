@@ -80,9 +80,10 @@ def recipe(tmp_path: Path) -> Path:
     repository = tmp_path / "repository"
     repository.mkdir()
     subprocess.run(["git", "init", "-q", str(repository)], check=True)
-    commit(repository, {"index.js": CODE.replace("+=", "-="), "test/money.test.js": BEGUN}, "Begin")
+    begun = {"index.js": CODE.replace("+=", "-="), "test/money.test.js": BEGUN, "bundle/all.js": "// old"}
+    commit(repository, begun, "Begin")
     message = "Totals add up\n\nThey were negative. Reported by Grace Hopper."
-    commit(repository, {"index.js": CODE, "test/money.test.js": BEGUN + MORE}, message)
+    commit(repository, {"index.js": CODE, "test/money.test.js": BEGUN + MORE, "bundle/all.js": CODE}, message)
     place = tmp_path / "mine.toml"
     place.write_text(RECIPE)
     return place
@@ -140,6 +141,9 @@ def test_a_repository_in_another_language_gives_tasks_of_its_commits_and_of_its_
     assert "Hopper" not in task.prompt
     assert "+=" not in task.prompt
     assert json.loads(index.read_text())["paths"] == ["index.js"]
+    tree = Path(task.world.trees[0].source)
+    assert (tree / "bundle/all.js").read_text() == "// old", "nothing of the later code, built or not"
+    assert "+=" not in (tree / "index.js").read_text()
 
     file = tmp_path / "tasks.jsonl"
     options = ["--recipe", str(recipe), "--per-package", "1", "--certify", "--file", str(file)]
