@@ -157,8 +157,8 @@ class Stops:
         if not bound or gap is None or gap <= bound:
             return None
         seen = (
-            f"a token's log-probability as sampled and as the learner computes it differ by {gap:.3g} nats, more than "
-            f"{bound:g}"
+            f"a token's log-probability as sampled and as the learner computes it differ by {gap:.3g} nats, more "
+            f"than {bound:g}"
         )
         advice = "the sampler has other weights, another temperature or other numbers; look at the last update"
         return "mismatch", seen, advice
