@@ -140,46 +140,50 @@ class Stops:
 
     def look(self, step: int, values: Mapping[str, float]) -> None:
         """Raise Anomaly when something has been wrong for `patience` steps in a row."""
-        found = dict(filter(None, (self._mismatch(values), self._entropy(values), self._gradient(values),
-                                   self._gap(values))))  # fmt: skip
+        looked = (self._mismatch(values), self._entropy(values), self._gradient(values), self._gap(values))
+        found = {one[0]: one[1:] for one in looked if one is not None}
         self._times = {name: self._times.get(name, 0) + 1 for name in found}
         for name, times in self._times.items():
             if times >= self.config.patience:
-                raise Anomaly(f"stopped after step {step}: {found[name]}, {times} steps in a row (watch.{name})")
+                seen, advice = found[name]
+                raise Anomaly(
+                    f"stopped after step {step}: {seen}, {times} steps in a row (watch.{name}): {advice}. --resume "
+                    "goes on from the last checkpoint, also with another bound; other settings want a new run, "
+                    "which may begin with a checkpoint (model.path)"
+                )
 
-    def _mismatch(self, values: Mapping[str, float]) -> tuple[str, str] | None:
+    def _mismatch(self, values: Mapping[str, float]) -> tuple[str, str, str] | None:
         gap, bound = values.get("sampler_gap"), self.config.mismatch
         if not bound or gap is None or gap <= bound:
             return None
-        return "mismatch", (
+        seen = (
             f"a token's log-probability as sampled and as the learner computes it differ by {gap:.3g} nats, more "
-            f"than {bound:g}; the sampler has other weights, another temperature or other numbers: look at the "
-            "policy's last update"
+            f"than {bound:g}"
         )
+        advice = "the sampler has other weights, another temperature or other numbers; look at the last update"
+        return "mismatch", seen, advice
 
-    def _entropy(self, values: Mapping[str, float]) -> tuple[str, str] | None:
+    def _entropy(self, values: Mapping[str, float]) -> tuple[str, str, str] | None:
         entropy, bound = values.get("entropy"), self.config.entropy
         if not bound or entropy is None or entropy >= bound:
             return None
-        return "entropy", (
-            f"the entropy of sampled tokens is {entropy:.3g} nats, below {bound:g}: the policy has collapsed; "
-            "lower lr, raise reinforce.entropy or reinforce.kl, and go on from an earlier checkpoint"
-        )
+        seen = f"the entropy of sampled tokens is {entropy:.3g} nats, below {bound:g}"
+        advice = "the policy has collapsed; lower reinforce.lr, or raise reinforce.entropy or reinforce.loss.kl"
+        return "entropy", seen, advice
 
-    def _gradient(self, values: Mapping[str, float]) -> tuple[str, str] | None:
+    def _gradient(self, values: Mapping[str, float]) -> tuple[str, str, str] | None:
         norm, factor = values.get("grad_norm"), self.config.gradient
         if not factor or norm is None:
             return None
         usual = median(self._norms) if len(self._norms) >= _LEAST else None
         if usual is not None and not norm <= factor * usual:  # nan is a spike, too
-            return "gradient", (
-                f"the gradient is {norm:.3g} long, more than {factor:g} times the {usual:.3g} of the last steps; "
-                "lower lr or max_grad_norm, and look at this step's episodes"
-            )
+            seen = f"the gradient is {norm:.3g} long, more than {factor:g} times the {usual:.3g} of the last steps"
+            advice = "look at this step's episodes, or lower reinforce.lr or reinforce.max_grad_norm"
+            return "gradient", seen, advice
         self._norms.append(norm)
         return None
 
-    def _gap(self, values: Mapping[str, float]) -> tuple[str, str] | None:
+    def _gap(self, values: Mapping[str, float]) -> tuple[str, str, str] | None:
         gap, bound = values.get("metric_gap"), self.config.gap
         if not bound or gap is None:
             return None
@@ -189,8 +193,9 @@ class Stops:
         grown = gap - self._first[0]
         if grown <= bound:
             return None
-        return "gap", (
+        seen = (
             f"since the first step the reward has gained {grown:.3g} more than reinforce.metric has, above "
-            f"{bound:g} (reward {self._first[1]:.3g} then, {reward:.3g} now): it is being earned by something else "
-            "than what is wanted; read some of the last episodes"
+            f"{bound:g} (reward {self._first[1]:.3g} then, {reward:.3g} now)"
         )
+        advice = "it is earned by something else than what is wanted; read some of the last episodes"
+        return "gap", seen, advice
