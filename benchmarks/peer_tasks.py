@@ -20,7 +20,7 @@ from envgym.testing.fakes import ScriptedAgent
 
 LINE = "one line over and over"
 MOST_TURNS = 20_000
-LONG = tuple(f"2048-v0{kind}" for kind in ("", "-5x5", "-hard", "-very-hard", "-extreme")) + ("Sokoban-v0-medium",)
+LONG = (*(f"2048-v0{kind}" for kind in ("", "-5x5", "-hard", "-very-hard", "-extreme")), "Sokoban-v0-medium")
 """Thousands of moves each, or rooms that take the library half a minute: only with --long."""
 QUICK = ("GuessTheNumber-v0", "Secretary-v0", "Slitherlink-v0", "LogicPuzzle-v0")
 
