@@ -20,10 +20,8 @@ from envgym.testing.fakes import ScriptedAgent
 
 LINE = "one line over and over"
 MOST_TURNS = 20_000
-SLOW = {"Sokoban-v0-medium": 1} | {game: 1 for game in arena.GAMES if game.startswith("2048")}
-"""Games that take a minute, or whose rooms do, and how many of them are played."""
-LONG = ("2048-v0-hard", "2048-v0-very-hard", "2048-v0-extreme")
-"""Thousands of moves each: only with --long."""
+LONG = (*(f"2048-v0{kind}" for kind in ("", "-5x5", "-hard", "-very-hard", "-extreme")), "Sokoban-v0-medium")
+"""Thousands of moves each, or rooms that take the library half a minute: only with --long."""
 QUICK = ("GuessTheNumber-v0", "Secretary-v0", "Slitherlink-v0", "LogicPuzzle-v0")
 
 
@@ -53,9 +51,9 @@ def groups(given):
     """Name, specification, tasks, expert and line of each row."""
     most = 2 if given.quick else given.most
     games = [game for game in arena.GAMES if game.partition("-v0")[0] in arena_expert.KNOWN]
-    for game in QUICK if given.quick else sorted(games, key=lambda game: -SLOW.get(game, most)):
+    for game in QUICK if given.quick else games:
         if given.long or game not in LONG:
-            tasks = arena.arena_tasks(min(most, SLOW.get(game, most)), game=game)
+            tasks = arena.arena_tasks(most, game=game)
             yield f"textarena {game}", arena.SPEC, tasks, arena_expert.expert, "[9 9 9]"
     names = reasoning.GENERATORS[:5] if given.quick else reasoning.GENERATORS
     tasks = reasoning.reasoning_tasks(len(names) * max(1, most // 10), generators=names)

@@ -76,7 +76,7 @@ def test_no_registered_environment_is_left_out() -> None:
 def test_a_sample_of_tasks_keeps_both_contracts(name: str) -> None:
     tasks = sample(name)
     for task in tasks:
-        check_env_sync(lambda task=task: make(name, task), turns=6, policy=POLICIES.get(name))
+        check_env_sync(lambda task=task: make(name, task), turns=8, policy=POLICIES.get(name))
     if name not in SOLVED_ELSEWHERE:
         limits = Limits(turns=150)
         check_task_sync(tasks, lambda task: make(name, task), find("agents", f"{name}-expert"), seeds=(0,),

@@ -98,8 +98,8 @@ def secretary(shown: Sequence[str]) -> str:
 def least_value(left: int) -> float:
     """The value from which on the best so far is accepted with `left` values to come (0 of none).
 
-    Gilbert and Mosteller, "Recognizing the Maximum of a Sequence" (1966), equation 3b-1: the z for which
-    ``sum over j of comb(left, j) * (1 / z - 1)**j / j`` is 1.
+    The z at which ``sum over j of comb(left, j) * (1 / z - 1)**j / j`` is 1: the game of full information in
+    Gilbert and Mosteller, "Recognizing the Maximum of a Sequence" (1966).
     """
     low, high = 0.0, 1.0
     for _ in range(50 if left else 0):

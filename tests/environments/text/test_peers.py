@@ -1,6 +1,8 @@
 """Tasks of peers, unmodified: reasoning-gym, TextArena, TextWorld."""
 
 import asyncio
+import json
+from pathlib import Path
 from random import getstate
 from typing import Any
 
@@ -94,3 +96,20 @@ def test_textworld_generates_a_game_that_its_walkthrough_wins(tmp_path, monkeypa
                     limits=Limits(turns=8, reset_s=300))  # fmt: skip
     check_env_sync(lambda: make(textworld_games.SPEC, tasks[0]), turns=3)
     assert [path.suffix for path in sorted((tmp_path / "textworld").iterdir())] == [".json", ".z8"]
+
+
+def test_the_numbers_in_the_document_are_those_that_were_recorded() -> None:
+    root = Path(__file__).resolve().parents[3]
+    found = json.loads((root / "benchmarks" / "results" / "peer_tasks.json").read_text())
+    assert not found["quick"]
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for row in found["rows"]:
+        kinds.setdefault(row["name"].partition("-v0")[0].removeprefix("textarena "), []).append(row)
+    text = (root / "docs" / "tool-environments.md").read_text()
+    for kind, rows in kinds.items():
+        names = ", ".join(row["name"].rpartition("-v0")[2].lstrip("-") or "plain" for row in rows)
+        told = f"{kind}: {names}" if rows[0]["name"].startswith("textarena") else kind
+        ours, line = (" ".join(f"{row[which]:.2f}" for row in rows) for which in ("ours", "reference"))
+        won = " ".join(f"{found['won'][row['name']]:.2f}" for row in rows)
+        tasks = " ".join(str(found["episodes"][row["name"]]) for row in rows)
+        assert f"| {told} | {ours} | {won} | {line} | {tasks} |" in text

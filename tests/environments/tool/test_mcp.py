@@ -244,11 +244,13 @@ def test_a_server_of_the_official_package(over):
 
 @pytest.mark.slow
 @pytest.mark.namespaces
-def test_a_server_in_a_sandbox_speaks_over_a_forwarded_line():
+@pytest.mark.parametrize("at", [{}, {"url": "http://127.0.0.1:8765/mcp"}], ids=["stdio", "http"])
+def test_a_server_in_a_sandbox_speaks_over_a_forwarded_line(at):
     async def main() -> None:
         world = World(files={"/srv/lines.py": (SERVERS / "lines.py").read_text()})
         async with make_backend("namespace") as backend, await backend.create(world) as sandbox:
-            server = McpServer(("python3", "/srv/lines.py"), **PATIENT)
+            port = ("8765",) if at else ()
+            server = McpServer(("python3", "/srv/lines.py", *port), **at, **PATIENT)
             async with await McpTools.connect(server, sandbox) as mcp:
                 box = Toolbox(mcp.tools)
                 assert (await one(box, "add", a=2, b=3)).text == "5"
