@@ -1,6 +1,7 @@
 """Makes tasks for an environment that has none, and writes them; the environment ``synthesized`` plays them."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,7 +11,7 @@ import typer
 
 from envgym.cli.options import key_values
 from envgym.env import Env
-from envgym.registry import find, make, spec
+from envgym.registry import find, make, make_backend, spec
 from envgym.synthesis import Curious, Explorer, GraphExplorer, ScreenGraph, Synthesis, Tried, synthesize
 from envgym.synthesis.explore import AgentExplorer
 from envgym.synthesis.graph import GraphReader
@@ -19,7 +20,7 @@ __all__ = ["synthesize_command"]
 
 
 def synthesize_command(  # noqa: PLR0913  # one parameter per option
-    env: Annotated[str, typer.Argument(help="A registered environment that needs no sandbox.")],
+    env: Annotated[str, typer.Argument(help="A registered environment.")],
     out: Annotated[Path, typer.Option(help="Where the tasks go, one JSON object per line.")],
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many tasks are wanted.")] = 20,
     trails: Annotated[int, typer.Option(min=1, help="Most explorations.")] = 50,
@@ -38,27 +39,31 @@ def synthesize_command(  # noqa: PLR0913  # one parameter per option
     memory: Annotated[
         Path | None, typer.Option(help="A file that remembers what was tried; made if missing.")
     ] = None,
+    sandbox: Annotated[str, typer.Option(help="Where it acts, if it needs a sandbox.")] = "auto",
     env_option: Annotated[list[str] | None, typer.Option(help="name=value for the environment.")] = None,
     task_option: Annotated[list[str] | None, typer.Option(help="name=value for its task set.")] = None,
     agent_option: Annotated[list[str] | None, typer.Option(help="name=value for the agent.")] = None,
 ) -> None:
     """Explore an environment and write tasks that were found, abstracted and proved by being played again."""
     found = spec(env)
-    if found.sandbox:
-        raise ValueError(f"environment {env!r} acts in a sandbox; synthesize explores those that need none")
     base = found.tasks(**key_values(task_option or (), "--task-option"))[task]
     making = partial(make, env, base, **key_values(env_option or (), "--env-option"))
     tried = Tried() if memory is None else Tried.read(memory)
-    exploring = partial(
-        _explorer,
-        making,
-        agent,
+    graph, options = (
         ScreenGraph() if explorer == "graph" else None,
         key_values(agent_option or (), "--agent-option"),
     )
-    made = asyncio.run(
-        synthesize(env, base, making, exploring, count=count, trails=trails, turns=turns, seed=seed, tried=tried)
-    )
+
+    async def explored() -> Synthesis:
+        async with AsyncExitStack() as open_:
+            given = {"backend": await open_.enter_async_context(make_backend(sandbox))} if found.sandbox else {}
+            ready = partial(making, **given)
+            return await synthesize(
+                env, base, ready, partial(_explorer, ready, agent, graph, options), count=count, trails=trails,
+                turns=turns, seed=seed, tried=tried,
+            )  # fmt: skip
+
+    made = asyncio.run(explored())
     _write(made, out)
     if memory is not None:
         tried.write(memory)

@@ -8,12 +8,13 @@ import numpy as np
 from envgym.env import Env, Step, StopReason
 from envgym.messages import Action, Message
 from envgym.registry import EnvSpec, make
+from envgym.sandbox import SandboxBackend
 from envgym.synthesis.explore import state_of
 from envgym.task import Task, TaskSet
 from envgym.wrappers import Seen, Wrapped
 from envgym_environments.lines import read_lines
 
-__all__ = ["SPEC", "Goal", "make_synthesized", "synthesized_tasks"]
+__all__ = ["SANDBOXED", "SPEC", "Goal", "make_synthesized", "synthesized_tasks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,20 @@ def _made(task: Task) -> dict[str, Any]:
     return made
 
 
-def make_synthesized(task: Task, **options: Any) -> Env:
-    """options: of the environment that the task was found in."""
+def make_synthesized(task: Task, *, backend: SandboxBackend | None = None, **options: Any) -> Env:
+    """options: of the environment that the task was found in; backend: where that acts, if it needs a sandbox."""
     made = _made(task)
-    inner = make(str(made["env"]), Task.model_validate(made["base"]), **options)
+    inner = make(str(made["env"]), Task.model_validate(made["base"]), backend=backend, **options)
     return Wrapped(inner, Goal(task, str(made["goal"]), int(made["seed"])))
 
 
+SANDBOXED = EnvSpec(
+    name="synthesized-sandboxed",
+    tasks=synthesized_tasks,
+    make=make_synthesized,
+    description="Tasks that `envgym synthesize` found in an environment that acts in a sandbox.",
+    sandbox=True,
+)
 SPEC = EnvSpec(
     name="synthesized",
     tasks=synthesized_tasks,

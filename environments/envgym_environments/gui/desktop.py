@@ -9,7 +9,7 @@ import hashlib
 import io
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from envgym.tools import check_call, parse_call, tool_spec
 from envgym_environments.experts import expert_of
 from envgym_environments.gui.displays import Display, give_back, take
 from envgym_environments.gui.problems import KINDS
+from envgym_environments.gui.sheets import timeless
 from envgym_environments.gui.unified import screen_calls
 from envgym_environments.pictures import pictured
 from envgym_environments.played import bounded, clean, draws, lazy_tasks
@@ -234,7 +235,7 @@ class DesktopPlay:
         return rows
 
     async def _files(self) -> dict[str, str]:
-        """The sha256 of every file in the home."""
+        """The sha256 of every file in the home, of a spreadsheet without the time of its saving."""
         assert self._display is not None
         command = ["/usr/bin/find", ".", "-type", "f", "-exec", "/usr/bin/sha256sum", "--zero", "{}", "+"]
         found = await self._display.sandbox.exec(command, timeout_s=60)
@@ -244,7 +245,14 @@ class DesktopPlay:
             )
         lines = found.stdout.decode("utf-8", "surrogateescape").split("\0")
         pairs = (line.partition("  ") for line in lines if line)
-        return {name.removeprefix("./"): digest for digest, _, name in pairs}
+        digests = {name.removeprefix("./"): digest for digest, _, name in pairs}
+        known: Any = self.task.metadata
+        document = known["table"][0] if known["table"] is not None else ""
+        if document in digests:  # a saved one has the time in it, which is no part of the state
+            with suppress(OSError):  # of one that is too large to be read the digest of its bytes stays
+                content = await self._display.sandbox.read(f"{self._display.sandbox.world.workdir}/{document}")
+                digests[document] = hashlib.sha256(timeless(content)).hexdigest()
+        return digests
 
     async def close(self) -> None:
         """End display and sandbox, or let them wait for the next environment."""

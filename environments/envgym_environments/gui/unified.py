@@ -17,7 +17,8 @@ __all__ = ["page_calls", "screen_calls"]
 Calls = list[ToolCall | ParseError]
 _ANSWERED = re.compile(r"<answer>.*</answer>", re.DOTALL)
 _FENCED = re.compile(r"```(?:python|code)?\n(.*?)```", re.DOTALL)
-_MOST_CALLS = 16
+_MOST_CALLS, _LONGEST = 16, 20_000
+"""Statements of a program and keys of one of them; characters that are looked at."""
 _NOTCHES, _PIXELS = 5, 400
 """How far one scroll of the unified space goes: notches of a wheel, pixels of a page."""
 _WAYS = {"down": (0, 1), "up": (0, -1), "right": (1, 0), "left": (-1, 0)}
@@ -28,6 +29,7 @@ def screen_calls(text: str, size: tuple[int, int]) -> Calls | None:
 
     size: of the screen, whose middle is scrolled over.
     """
+    text = text[:_LONGEST]
     if _ANSWERED.search(text):
         return [_read(text, _on_screens(size))]
     return _program(text, size) if "pyautogui." in text else None
@@ -35,7 +37,7 @@ def screen_calls(text: str, size: tuple[int, int]) -> Calls | None:
 
 def page_calls(text: str) -> Calls | None:
     """A text as calls of `envgym.page_tools`, `done` and `answer_text`; None where it is no such answer."""
-    return [_read(text, _ON_PAGES)] if _ANSWERED.search(text) else None
+    return [_read(text, _ON_PAGES)] if _ANSWERED.search(text[:_LONGEST]) else None
 
 
 # the unified space
@@ -123,8 +125,8 @@ def _program(text: str, size: tuple[int, int]) -> Calls:
             continue
         try:
             calls, pointer = _meant(statement, pointer)
-        except (ValueError, TypeError, OverflowError) as error:
-            return [*found, ParseError(message=f"{ast.unparse(statement)[:100]}: {error}")]
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            return [*found, ParseError(message=f"line {statement.lineno} of the program: {error}")]
         found += calls
     return found or [ParseError(message="the program does nothing")]
 
@@ -133,9 +135,11 @@ def _meant(statement: ast.stmt, pointer: tuple[int, int]) -> tuple[list[ToolCall
     """What one statement means, and where the pointer is then. Raises ValueError, TypeError for anything else."""
     made = statement.value if isinstance(statement, ast.Expr) else None
     function = made.func if isinstance(made, ast.Call) else None
-    if not isinstance(made, ast.Call) or not isinstance(function, ast.Attribute):
+    if not (
+        isinstance(made, ast.Call) and isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)
+    ):
         raise ValueError("only calls of pyautogui, and time.sleep")
-    module, name = ast.unparse(function.value), function.attr
+    module, name = function.value.id, function.attr
     if (module, name) != ("time", "sleep") and (module != "pyautogui" or name not in _PYAUTOGUI):
         raise ValueError(f"there is no {module}.{name} here; there are {', '.join(_PYAUTOGUI)}")
     if any(word.arg is None for word in made.keywords):
@@ -187,7 +191,9 @@ def _write(pointer: tuple[int, int], message: str, interval: float = 0.0) -> _Me
 
 def _press(pointer: tuple[int, int], keys: Any, presses: int = 1, interval: float = 0.0) -> _Meant:
     one = [str(keys)] if isinstance(keys, str) else [str(key) for key in keys]
-    return [_call("press", keys=key) for key in one * min(int(presses), _MOST_CALLS)], pointer
+    if not 0 <= len(one) * int(presses) <= _MOST_CALLS:
+        raise ValueError(f"at most {_MOST_CALLS} keys at a time")
+    return [_call("press", keys=key) for key in one * int(presses)], pointer
 
 
 def _hotkey(pointer: tuple[int, int], *keys: str, interval: float = 0.0) -> _Meant:

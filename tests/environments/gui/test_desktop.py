@@ -1,6 +1,7 @@
 """`desktop`: the contract on a real display, every kind of task, and what tasks are."""
 
 import asyncio
+import gzip
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from envgym_environments.gui.desktop import SPEC, DesktopPlay, desktop_tasks, expert
 from envgym_environments.gui.grounding.answers import Answer, written
 from envgym_environments.gui.problems import KINDS
+from envgym_environments.gui.sheets import timeless
 from envgym_sandboxes.docker_engine.backend import DockerBackend
 from envgym_sandboxes.images.store import default_store
 
@@ -54,6 +56,12 @@ def test_no_task_is_done_before_it_is_begun(kind):
         known = task.metadata
         assert known["shows"] is not None or known["wanted"] != known["files"] or known["table"] is not None
         assert known["shows"] is None or known["shows"][1] != "0"
+
+
+def test_two_savings_of_one_sheet_are_the_same_whenever_they_were():
+    saved = [f"<m><meta:creation-date>2026-11-28T01:03:{at}Z</meta:creation-date><c>7</c></m>" for at in (17, 18)]
+    assert timeless(gzip.compress(saved[0].encode())) == timeless(saved[1].encode()) == b"<m><c>7</c></m>"
+    assert timeless(saved[0].replace("7</c>", "8</c>").encode()) != timeless(saved[0].encode())
 
 
 def acting(task, kind="namespace"):

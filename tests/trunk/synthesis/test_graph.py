@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 from dataclasses import replace
 
@@ -172,6 +173,23 @@ def test_a_site_is_explored_first_named_afterwards_and_played_with_and_without_m
     printed = capsys.readouterr().out
     told = json.loads(printed[printed.index("{") :])
     assert {"goal", "turn_limit"} <= set(told["stops"]), told
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(not os.path.exists("/usr/bin/Xvfb"), reason="no display here; fix: scripts/setup.sh as root")
+def test_a_display_is_explored_and_what_was_found_there_is_played(tmp_path, capsys):
+    out, there = tmp_path / "tasks.jsonl", "--sandbox namespace"
+    asked = f"synthesize desktop --explorer graph {there} --out {out} -n 1 --trails 4 --turns 10"
+    assert command([*asked.split(), "--task-option", "kind=arithmetic", "--env-option", "warm=1"]) == 0
+    played = (
+        f"collect synthesized-sandboxed --agent corrupted {there} -n 1 --turns 6 --task-option path={out} --json"
+    )
+    capsys.readouterr()
+    assert command([*played.split(), "--agent-option", "mistake=none"]) == 0
+    printed = capsys.readouterr().out
+    assert json.loads(printed[printed.index("{") :])["stops"] == {"goal": 1}
 
 
 def test_a_rating_is_a_number_of_a_model_and_wrong_ones_are_named():

@@ -80,7 +80,8 @@ class Miniwob:
         if not screenshot and (marks or observe == "none"):
             told = "marks are drawn into a picture" if marks else "observe is 'none', which leaves the picture"
             raise ValueError(f"{told}, and screenshot is false: give screenshot=true")
-        if screenshot and not open_browser(browser).draws:
+        drawing = open_browser(browser)  # an unknown one is refused before anything is played
+        if screenshot and not drawing.draws:
             raise ValueError(f"browser {browser!r} draws no pages: leave screenshot false, or take another one")
         self.task, self.tools = task, _chosen(tools)
         self._name = str(task.metadata["page"])

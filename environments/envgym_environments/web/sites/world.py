@@ -85,8 +85,8 @@ class WebSites:
             raise ValueError(f"see is {see!r}; it must be one of {', '.join(get_args(See))}")
         if marks and see == "tree":
             raise ValueError("marks are drawn into pictures, and see is 'tree': give see='image' or 'both'")
-        drawing = open_browser(browser).draws  # an unknown one is refused before anything is played
-        if see != "tree" and not drawing:
+        drawing = open_browser(browser)  # an unknown one is refused before anything is played
+        if see != "tree" and not drawing.draws:
             raise ValueError(f"browser {browser!r} draws no pages: see is {see!r}, it must be 'tree' there")
         self.task, self._kind, self._diffs, self._see, self._marks = task, browser, diffs, see, marks
         self._wanted = Wanted(screenshot=see != "tree", marks=marks)
