@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from envgym_agents.chat import LMAgents  # noqa: E402
 from envgym_agents.learn.config import LoopSettings, Reinforce  # noqa: E402
+from envgym_agents.learn.crowd import Crowd  # noqa: E402
 from envgym_agents.learn.overlap import Overlapped, staleness_of  # noqa: E402
 from envgym_agents.learn.parts import Parts  # noqa: E402
 from envgym_agents.learn.past import PastGroups  # noqa: E402
@@ -220,6 +221,29 @@ def test_a_killed_run_goes_on_with_what_it_had_begun_and_plays_nothing_twice(une
     assert {name[:7] for name in lost} <= {name[:7] for name in names} | {
         one.id[:7] for one in made.queue.state().episodes
     } | {f"a{ticket.number:06d}" for ticket in made.queue.tickets}, "no group is lost"
+
+
+def test_a_failed_episode_whose_group_was_not_whole_when_the_run_ended_is_not_told_twice(uneven, tmp_path):
+    policy = Versioned()
+    broken = next(seed for seed in range(99) if np.random.default_rng(seed).random(2)[1] < 0.1)
+
+    async def play() -> Episode:
+        with StoreWriter(tmp_path / "store") as memory:
+            arena = Arena(
+                env="test-uneven", rollout=Rollout(limits=Limits(turns=9)), concurrency=4, memory=memory, retries=0,
+                max_failures=1.0,
+            )  # fmt: skip
+            job = arena.job(
+                Task(id="u0", prompt=""), lambda task, *, seed: Speaker(policy), seed=broken, episode_id="a-0",
+                group="a",
+            )  # fmt: skip
+            (played,) = await Crowd(arena, recent=2).play([job])
+            assert len(memory) == 1
+            return played
+
+    first, again = asyncio.run(play()), asyncio.run(play())
+    assert first.failure is not None
+    assert again == first
 
 
 def test_an_episode_that_is_too_old_to_train_is_given_up_between_two_stretches(uneven, model, tmp_path):
