@@ -79,6 +79,4 @@ class Crowd:
                 f"{sum(self._failed)} of the last {self.recent} episodes failed, more than max_failures allows "
                 f"({share:g} of all); the last in {failure.where}: {failure.kind}: {failure.message}"
             )
-        memory = self.arena.memory
-        if memory is not None and episode.failure is not None and episode.id not in memory:
-            memory.append(episode)  # it counts as how it ended, also where an earlier process saw that
+        self.arena.remember_failed(episode)

@@ -169,9 +169,13 @@ class Arena:
                 f"({self.max_failures:g} of all); {count} of them in {kind[1]}: {kind[0]}: {kind[2]}"
             )
         for episode in episodes:
-            if self.memory is not None and episode.failure is not None:  # few enough to count as how they ended
-                self.memory.append(episode)
+            self.remember_failed(episode)  # few enough to count as how they ended
         return sorted(episodes, key=lambda episode: episode.id)
+
+    def remember_failed(self, episode: Episode) -> None:
+        """A failed episode counts as how it ended, also where an earlier process stored that already."""
+        if self.memory is not None and episode.failure is not None and episode.id not in self.memory:
+            self.memory.append(episode)
 
     async def attempts(
         self, tasks: Sequence[Task], make_agent: AgentFactory, *, seed: int, label: str, attempts: int = 1,

@@ -223,7 +223,8 @@ def test_a_killed_run_goes_on_with_what_it_had_begun_and_plays_nothing_twice(une
     } | {f"a{ticket.number:06d}" for ticket in made.queue.tickets}, "no group is lost"
 
 
-def test_a_failed_episode_whose_group_was_not_whole_when_the_run_ended_is_not_told_twice(uneven, tmp_path):
+@pytest.mark.parametrize("by", ["crowd", "arena"])
+def test_a_failed_episode_whose_group_was_not_whole_when_the_run_ended_is_not_told_twice(uneven, tmp_path, by):
     policy = Versioned()
     broken = next(seed for seed in range(99) if np.random.default_rng(seed).random(2)[1] < 0.1)
 
@@ -237,7 +238,7 @@ def test_a_failed_episode_whose_group_was_not_whole_when_the_run_ended_is_not_to
                 Task(id="u0", prompt=""), lambda task, *, seed: Speaker(policy), seed=broken, episode_id="a-0",
                 group="a",
             )  # fmt: skip
-            (played,) = await Crowd(arena, recent=2).play([job])
+            (played,) = await (Crowd(arena, recent=2) if by == "crowd" else arena).play([job])
             assert len(memory) == 1
             return played
 
