@@ -285,16 +285,17 @@ async def _drag(tab: Tab, start: Target, end: Target) -> None:
     between = ((begin[0] + goal[0]) / 2, (begin[1] + goal[1]) / 2)
     nudge = (begin[0] + (4 if goal[0] >= begin[0] else -4), begin[1] + (4 if goal[1] >= begin[1] else -4))
     tab.dragged = None
-    tab.scrolls = True  # a scroll bar that is drawn, and what scrolls by itself where a selection leaves it
     await tab.call("Input.setInterceptDrags", enabled=True)
     try:
         await _mouse(tab, [("mouseMoved", begin, {}), ("mousePressed", begin, {**held, "clickCount": 1})])
-        for at in (nudge, between, goal, goal):
+        for at in (nudge, between):
             if tab.dragged is None:
                 await _mouse(tab, [("mouseMoved", at, held)])
         if tab.dragged is not None:
             for kind in ("dragEnter", "dragOver", "drop"):
                 await tab.call("Input.dispatchDragEvent", type=kind, x=goal[0], y=goal[1], data=tab.dragged)
-        await _mouse(tab, [("mouseReleased", goal, {"button": "left", "clickCount": 1})])
+        # at once: what scrolls by itself, while a selection is held outside of its box, does so with every frame
+        last = [] if tab.dragged is not None else [("mouseMoved", goal, held)]
+        await _mouse(tab, [*last, ("mouseReleased", goal, {"button": "left", "clickCount": 1})])
     finally:
         tab.wire.tell("Input.setInterceptDrags", tab.session, enabled=False)
