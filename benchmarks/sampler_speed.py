@@ -37,7 +37,8 @@ os.environ.update({"HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 from vllm import LLM, SamplingParams
 llm = LLM(model=given["folder"], skip_tokenizer_init=True, dtype="float32", enforce_eager=True,
     max_model_len=given["context"], max_num_seqs=128, block_size=32, enable_prefix_caching=True, seed=0,
-    logprobs_mode="processed_logprobs", generation_config="vllm")
+    logprobs_mode="processed_logprobs", generation_config="vllm", enable_chunked_prefill=False,
+    max_num_batched_tokens=max(given["context"], 4096))  # as the policy: with seeds it breaks on a CPU else
 for played in given["plays"]:
     walls = []
     for again in range(given["repeats"] + 1):

@@ -14,7 +14,7 @@ from envgym.limits import Limits
 from envgym.options import hint
 from envgym_agents.learn.config_cluster import Cluster
 from envgym_agents.learn.config_loop import Curriculum, LoopSettings, Past, Watch
-from envgym_agents.learn.config_loss import LearnerMemory, Loss
+from envgym_agents.learn.config_loss import LearnerMemory, Loss, refuse_unused
 from envgym_agents.learn.config_reinforce import Critic, Frozen, Members, Reinforce
 from envgym_agents.learn.config_sampler import Sampler
 
@@ -206,6 +206,8 @@ class TrainConfig(Frozen):
                 f"learner.processes {self.learner.processes} are of this host, and cluster.learners is "
                 f"{self.cluster.learners}: leave one of them out"
             )
+        if not self.cluster.learners and self.learner.processes == 1:
+            refuse_unused(self.learner, ("restarts",), "the learner is in one process, which `envgym train` is")
         return self
 
     @model_validator(mode="after")

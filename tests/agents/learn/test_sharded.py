@@ -248,6 +248,9 @@ def test_what_cannot_be_begun_is_not_tried_again_and_a_mistake_never(tmp_path):
         with pytest.raises(type(error)):
             going_on(work, tmp_path, most=5)
     assert not (tmp_path / RESTARTS).exists()
+    with pytest.raises(ValueError, match="restarts 3 has no use where the learner is in one process"):
+        load(overrides=["learner.restarts=3"])
+    assert load(overrides=["learner.restarts=3", "cluster.learners=1"]).learner.restarts == 3
 
 
 @pytest.mark.slow

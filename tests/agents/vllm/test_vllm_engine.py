@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from envgym_agents.learn.config import LoopSettings, Reinforce
@@ -84,6 +85,21 @@ def test_vllm_keeps_the_whole_contract_and_its_log_probabilities_are_the_learner
     assert policy.counts.updates == 3
     assert len(policy.counts.gaps) == 4
     assert max(policy.counts.gaps) < 1e-4
+
+
+def test_more_prompts_at_once_than_one_step_holds_are_all_answered_with_their_seeds(policy, loop):
+    """vLLM cuts prompts by default; on a CPU that breaks the engine where a request has a seed."""
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(0, VOCAB, 400).tolist() for _ in range(16)]
+
+    async def play():
+        return await asyncio.gather(
+            *(policy.sample(Prompt(ids), Sampling(max_tokens=3, seed=n)) for n, ids in enumerate(prompts))
+        )
+
+    found = loop(play())
+    assert [len(one.ids) for one in found] == [3] * 16
+    assert max(gap(policy.model, prompts[n], found[n].ids, found[n].logprobs, Sampling()) for n in (0, 15)) < 1e-4
 
 
 def test_a_growing_context_is_cached_and_never_across_an_update(policy, loop):

@@ -25,6 +25,10 @@ _ENVIRONMENT = {
 }
 
 
+_AT_ONCE = 4096
+"""Tokens of one step on a CPU, where a context is not longer."""
+
+
 class VllmEngine:
     """One model in vLLM. Raises what vLLM raises where it cannot have it."""
 
@@ -52,9 +56,20 @@ class VllmEngine:
             disable_log_stats=True,
             generation_config="vllm",  # no settings of sampling but those of a request
             seed=0,
+            **self._whole_prompts(settings.max_length),
         )
         self._engine = self._vllm.LLMEngine.from_engine_args(args)
         self.name = f"vLLM {self._vllm.version}"
+
+    def _whole_prompts(self, max_length: int) -> dict[str, Any]:
+        """On a CPU, where no generator can be set back, a prompt is computed in one step or waits for the next.
+
+        After a part of a prompt vLLM takes back the draw of the request's generator, which is a RuntimeError there
+        and the engine's end: some dozen prompts that come at once are enough.
+        """
+        if not self._vllm.on_cpu:
+            return {}
+        return {"enable_chunked_prefill": False, "max_num_batched_tokens": max(max_length, _AT_ONCE)}
 
     def add(self, key: str, request: Generate, salt: str) -> None:
         """Begin a request."""
@@ -111,10 +126,12 @@ class _Imported:
     def __init__(self) -> None:
         import vllm
         from vllm.engine.arg_utils import EngineArgs
+        from vllm.platforms import current_platform
         from vllm.sampling_params import RequestOutputKind, SamplingParams
         from vllm.v1.engine.llm_engine import LLMEngine
 
         self.version = vllm.__version__
+        self.on_cpu = bool(current_platform.is_cpu())
         self.EngineArgs: Any = EngineArgs
         self.SamplingParams: Any = SamplingParams
         self.LLMEngine: Any = LLMEngine
