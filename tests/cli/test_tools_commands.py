@@ -39,4 +39,3 @@ def test_tasks_are_synthesized_remembered_and_played(envgym, tmp_path):
     assert json.loads(memory.read_text())["goals"]
     again = ("collect", "synthesized", "--task-option", f"path={tasks}", "-n", "2", "--turns", "2", "--json")
     assert json.loads(envgym(*again).out)["failed"] == 0
-    assert "need none" in envgym("synthesize", "code-repair", "--out", str(tasks)).err

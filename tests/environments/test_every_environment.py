@@ -35,6 +35,7 @@ ELSEWHERE = {
     "self-play": "code_repair/self_play/test_play.py",
     "textworld": "text/test_peers.py",
     "synthesized": "../trunk/synthesis/test_synthesis.py",
+    "synthesized-sandboxed": "../trunk/synthesis/test_synthesis.py",  # the same environment, given a backend
     "web-sites": "web/sites/test_world.py",
 }
 SOLVED_ELSEWHERE = {"corridor", "desk", "vault", "textarena", "reasoning-gym"}
