@@ -61,7 +61,7 @@ class Tab:
         self.failed = ""
         self.dragged: dict[str, Any] | None = None
         self.busy = False
-        # what was done may scroll, which the document knows with its next frame only; of a wheel, where all was before
+        # what was done may scroll, which the document knows with its next frame; of a wheel, where all was before
         self.scrolls: bool | str = False
         self.mouse: tuple[float, float] | None = None
         self._facts: Facts | None = None
