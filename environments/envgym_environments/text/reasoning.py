@@ -60,12 +60,11 @@ class Reasoning(Rules[dict[str, int]]):
     def move(self, state: dict[str, int], said: ToolCall | str) -> Answer:
         """Score the answer; one that cannot be read is worth nothing. A broken scorer is a GraderFailure."""
         dataset, entry = found(self.task)
-        answer = str(said)
-        score, unread = 0.0, refused(str(self.task.metadata["generator"]), answer)
+        answer, own = str(said), str(entry["answer"] or "")
+        # the library's own answer may be one that nobody else may give: an integral that sympy could not compute
+        score, unread = 0.0, None if answer == own else refused(str(self.task.metadata["generator"]), answer)
         if unread is None:
-            score, unread = judged(
-                lambda text: dataset.score_answer(text, entry), answer, str(entry["answer"] or "")
-            )
+            score, unread = judged(lambda text: dataset.score_answer(text, entry), answer, own)
         stop = StopReason.GOAL if score >= 1.0 else StopReason.SUBMITTED
         told = f"score {score:g}" + (f"; the answer was not read: {unread}" if unread else "")
         channels = {"reward": score, "unread": float(bool(unread))}

@@ -204,7 +204,7 @@ def test_stored_episodes_teach_before_anything_is_played_and_go_on_beside_what_i
 @pytest.mark.timeout(600)
 def test_one_policy_plays_both_actors_and_each_learns_from_what_it_earned_itself(tmp_path):
     more = ["env=test-echo", "expert=test-echoer", "env_options.roles=true", "agent_options.skill=0.4",
-            "reinforce.steps=30", "reinforce.lr=3e-3"]  # fmt: skip
+            "reinforce.steps=45", "reinforce.lr=3e-3"]  # fmt: skip
     stages = recipe("self-play", base=BASE, overrides=more)
     follow_recipe(stages, tmp_path / "whole")
     folder = tmp_path / "whole" / "1-play"

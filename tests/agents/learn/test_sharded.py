@@ -123,10 +123,13 @@ def weights(learner):
 
 
 def assert_alike(one: dict, other: dict) -> None:
-    """Each matrix to 1e-5 of its norm. AdamW divides a gradient by its size: of one near 0, rounding shows."""
+    """Each matrix to 2e-5 of its norm. AdamW divides a gradient by its size: of one near 0, rounding shows.
+
+    Gradients themselves are compared entry by entry, to less, in the test below.
+    """
     assert one.keys() == other.keys()
     for name, weight in one.items():
-        assert (weight - other[name]).norm() <= 1e-5 * weight.norm(), name
+        assert (weight - other[name]).norm() <= 2e-5 * weight.norm(), name
 
 
 def step(learner: Learns, groups, config, seed) -> dict[str, float]:
@@ -324,7 +327,9 @@ def test_a_run_of_two_processes_goes_on_as_one_and_one_that_loses_a_process_by_i
     whole = load(tmp_path / "guess.toml")
     train(whole, tmp_path / "two", resume=True)
     train(whole, tmp_path / "one")
-    killer = threading.Thread(target=killed_after_a_step, args=(tmp_path / "lossy" / "metrics.jsonl",))
+    killer = threading.Thread(
+        target=killed_after_a_step, args=(tmp_path / "lossy" / "metrics.jsonl", second_processes())
+    )
     killer.start()
     train(load(tmp_path / "guess.toml", ["learner.processes=2"]), tmp_path / "lossy")
     killer.join()
@@ -339,17 +344,20 @@ def test_a_run_of_two_processes_goes_on_as_one_and_one_that_loses_a_process_by_i
     assert steps == [1, 2]
 
 
-def killed_after_a_step(metrics: Path) -> None:
-    """SIGKILL the second process of this one's learner when the first step has been written."""
+def second_processes() -> set[int]:
+    """Rank 1 of each crew of this process, another test's among them."""
+    own = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    lines = {int(pid): Path("/proc", pid, "cmdline").read_bytes().split(b"\0") for pid in own}
+    return {pid for pid, line in lines.items() if b"envgym_agents.learn.worker" in line and line[4] == b"1"}
+
+
+def killed_after_a_step(metrics: Path, before: set[int]) -> None:
+    """SIGKILL the second process of this one's learner, begun since, when the first step has been written."""
     until = time.monotonic() + 300
     while not (metrics.exists() and metrics.read_text()):
         assert time.monotonic() < until
         time.sleep(0.01)
-    own = [
-        Path("/proc", pid) for pid in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-    ]
-    lines = {int(one.name): (one / "cmdline").read_bytes().split(b"\0") for one in own}
-    (pid,) = (pid for pid, line in lines.items() if b"envgym_agents.learn.worker" in line and line[4] == b"1")
+    (pid,) = second_processes() - before
     os.kill(pid, signal.SIGKILL)
 
 

@@ -55,7 +55,19 @@ def test_no_answer_to_reasoning_gym_runs_as_a_program(generator: str, tmp_path: 
 def test_the_librarys_own_answers_are_let_through(generator: str) -> None:
     for task in reasoning.reasoning_tasks(12, generators=generator):
         own = str(reasoning.found(task)[1]["answer"])
-        assert refused(generator, own) is None, own
+        assert refused(generator, own) is None or "Integral(" in own, own
+
+
+def test_an_integral_that_the_library_could_not_compute_is_paid_as_its_own_answer_only() -> None:
+    (task, own), *_ = [
+        (task, own)
+        for task in reasoning.reasoning_tasks(12, generators="intermediate_integration")
+        if "Integral(" in (own := str(reasoning.found(task)[1]["answer"]))
+    ]
+    for said, reward in ((own, 1.0), (f"{own} + 1", 0.0)):
+        env = reasoning.SPEC.make(task)
+        asyncio.run(env.reset(seed=0))
+        assert asyncio.run(env.step(Action.say(said))).reward == reward
 
 
 def test_values_are_read_and_powers_are_bounded() -> None:
