@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from envgym_environments.tool.service.airline import Airline
 from envgym_environments.tool.service.desk import Refused
+from envgym_environments.tool.service.user import agrees
 from envgym_environments.tool.service.world import SPEC, expert, service_tasks
 
 from envgym import play
@@ -31,6 +32,18 @@ def test_it_meets_the_environment_contract(service) -> None:
 @SERVICES
 def test_cases_of_all_difficulties_are_solved_by_the_expert_and_not_by_doing_nothing(service) -> None:
     check_task_sync(service_tasks(30, service=service), lambda t: make(SPEC, t), expert, seeds=(0,), limits=LONG)
+
+
+@pytest.mark.parametrize(
+    ("said", "yes"),
+    [
+        ("Yes, please.", True), ("OK", True), ("Sure, go ahead", True), ("That is correct.", True),
+        ("No, please don't.", False), ("That is incorrect.", False), ("I'm not sure", False), ("Measure it", False),
+        ("yes, but wait", False), ("Please do not", False), ("", False),
+    ],
+)  # fmt: skip
+def test_a_refusal_of_a_user_who_speaks_freely_is_no_yes(said: str, yes: bool) -> None:
+    assert agrees(said) is yes
 
 
 def test_tasks_are_data_that_is_drawn_without_end() -> None:

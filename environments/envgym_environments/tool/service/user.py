@@ -8,13 +8,22 @@ import re
 
 from envgym_environments.tool.service.desk import Case
 
-__all__ = ["GOODBYE", "answer_of", "told"]
+__all__ = ["GOODBYE", "agrees", "answer_of", "told"]
 
 GOODBYE = "Thank you, that is all. Goodbye."
 _DONE = re.compile(r"anything else|something else|else i can|goodbye|all done|is (now )?done|all set")
 _CONFIRM = re.compile(
     r"confirm|proceed|shall i|should i|do you want me|would you like me|is that (right|ok)|\byes\b"
 )
+
+_YES = re.compile(r"\b(yes|yeah|yep|correct|ok|okay|sure|go ahead|please do)\b")
+_NO = re.compile(r"\b(no|not|never|cannot|wait|stop)\b|n['\u2019]t\b")
+
+
+def agrees(said: str) -> bool:
+    """Whether a user who speaks freely says yes. With a no in it it is none: the agent has to ask again."""
+    low = said.lower()
+    return bool(_YES.search(low)) and not _NO.search(low)
 
 
 def answer_of(case: Case, stated: int, text: str) -> tuple[str, int, bool]:

@@ -27,7 +27,7 @@ from envgym_environments.tool.service.office import Office, draw_office
 from envgym_environments.tool.service.retail import Retail
 from envgym_environments.tool.service.retail_cases import draw_retail
 from envgym_environments.tool.service.tau2 import DOMAINS, tau2_case, tau2_policy, tau2_tasks
-from envgym_environments.tool.service.user import GOODBYE, answer_of, told
+from envgym_environments.tool.service.user import GOODBYE, agrees, answer_of, told
 from envgym_environments.words import pick
 
 __all__ = ["SPEC", "Service", "ServiceState", "expert", "service_tasks"]
@@ -38,7 +38,6 @@ _DESKS: dict[str, Any] = {
     "retail": (Retail, draw_retail),
 }
 _GREETINGS = ("", "Hello. ", "Hi there! ", "Good morning. ", "Hey, ", "Good day. ")
-_YES = re.compile(r"\byes\b|go ahead|please do|correct|\bok\b|sure", re.IGNORECASE)
 _BYE = re.compile(r"goodbye|###stop###", re.IGNORECASE)
 _MOST_SAID = 60
 
@@ -111,7 +110,7 @@ class Service(Rules[ServiceState]):
         return self._end(state, text) if text == GOODBYE else Answer(text)
 
     def _answered(self, state: ServiceState, said: str) -> Answer:
-        state.waiting, state.confirmed = False, bool(_YES.search(said))
+        state.waiting, state.confirmed = False, agrees(said)
         return self._end(state, said) if _BYE.search(said) else Answer(said)
 
     def _use(self, state: ServiceState, call: ToolCall) -> Answer:
