@@ -123,13 +123,15 @@ def weights(learner):
 
 
 def assert_alike(one: dict, other: dict) -> None:
-    """Each matrix to 2e-5 of its norm. AdamW divides a gradient by its size: of one near 0, rounding shows.
+    """Each matrix to 1e-5 of its norm. AdamW divides a gradient by its size: of one near 0, rounding shows.
 
-    Gradients themselves are compared entry by entry, to less, in the test below.
+    An adapter's second matrix begins at 0 and is made of such steps alone: 2e-5. Gradients themselves are compared
+    entry by entry, to less, in the test below.
     """
     assert one.keys() == other.keys()
     for name, weight in one.items():
-        assert (weight - other[name]).norm() <= 2e-5 * weight.norm(), name
+        most = 2e-5 if "lora_B" in name else 1e-5
+        assert (weight - other[name]).norm() <= most * weight.norm(), name
 
 
 def step(learner: Learns, groups, config, seed) -> dict[str, float]:
