@@ -157,8 +157,8 @@ say "installing envgym with the extras code, data, docker, train, endpoint, clus
 # Its chat templates are test cases; nothing of it is installed.
 say "downloading the wheel of trl 1.16.0"
 "$pip" download -qq --no-deps -d "$VENV/wheels" trl==1.16.0
-# Their losses and advantages are test cases, the last one's vector environment a peer in a benchmark: they lie beside the environment (24 MB) with the little that importing
-# them needs, for what they depend on would take the place of ours.
+# Their losses and advantages are test cases, the last one's vector environment a peer in a benchmark. They lie beside
+# the environment (24 MB) with the little that importing them needs: what they depend on would take the place of ours.
 say "putting trl 1.16.0, verl 0.9.1 and gem-llm 0.1.0 in $VENV/peers"
 "$pip" install -qq --no-deps --upgrade --target "$VENV/peers" "$VENV/wheels/trl-1.16.0-py3-none-any.whl" verl==0.9.1 \
   codetiming==1.4.0 omegaconf==2.4.0 pyvers==0.2.3 tensordict==0.14.3 gem-llm==0.1.0

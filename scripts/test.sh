@@ -63,24 +63,24 @@ run() { # NAME, then arguments of pytest
 # Of two exit codes of pytest the one that counts: 1 says that tests failed, more that it could not do its work.
 worse() { echo $(($1 > $2 ? $1 : $2)); }
 
-# Three at once: those of sandboxes look at what the whole machine holds, so they are in one; so are those of code repair.
+# Three at once, of about the same length: those of sandboxes look at what the whole machine holds, so they are in one.
 in_sandboxes=(tests/sandboxes tests/security)
-of_code=(tests/environments/code_repair)
+of_environments=(tests/environments)
 alone=tests/test_benchmarks.py
-others=("${of_code[@]/#/--ignore=}")
+others=()
 for path in tests/*; do
-  [[ " ${in_sandboxes[*]} $alone " == *" $path "* || $path == */conftest.py || $path == */__pycache__ ]] || others+=("$path")
+  [[ " ${in_sandboxes[*]} ${of_environments[*]} $alone " == *" $path "* || $path == */conftest.py || $path == */__pycache__ ]] || others+=("$path")
 done
 side_by_side() { # NAME, then arguments of pytest
   local name=$1 status=0 lane
   shift
-  for lane in others of_code; do
+  for lane in others of_environments; do
     local -n paths=$lane
     ENVGYM_FAILED=$scratch/failed-$lane run "$name-$lane" "$@" "${paths[@]}" >"$scratch/$lane.log" 2>&1 &
     beside+=("$!")
   done
   run "$name-in_sandboxes" "$@" "${in_sandboxes[@]}" || status=$(worse "$status" $?)
-  for lane in others of_code; do
+  for lane in others of_environments; do
     wait "${beside[0]}" || status=$(worse "$status" $?)
     beside=("${beside[@]:1}")
     cat "$scratch/$lane.log"
