@@ -64,8 +64,9 @@ run() { # NAME, then arguments of pytest
 worse() { echo $(($1 > $2 ? $1 : $2)); }
 
 # Three at once, of about the same length: those of sandboxes look at what the whole machine holds, so they are in one.
-in_sandboxes=(tests/sandboxes tests/security)
-of_environments=(tests/environments)
+# Browsers are with the environments that show pages.
+in_sandboxes=(tests/sandboxes --ignore=tests/sandboxes/browser tests/security)
+of_environments=(tests/environments tests/sandboxes/browser)
 alone=tests/test_benchmarks.py
 others=()
 for path in tests/*; do
