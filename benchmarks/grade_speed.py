@@ -6,8 +6,7 @@ The task is more-itertools with five tests that have to pass; the submission is 
 their twins, the whole suite) and as failing (the five tests). The floor forks a process that has pytest and what it
 needs, nothing of the package, loaded, and runs the same tests there without a sandbox, canary, twin or supervisor:
 the five, and for a passing grade the whole suite in a second fork. Plain pytest starts an interpreter for each. The
-floor's package is unbroken and compiled beforehand, while a grade compiles the file that its submission changes: a
-row of its own has the floor without that one file's byte code, which is what nobody can have before the submission.
+floor's package is unbroken and compiled beforehand, while a grade compiles the file that its submission changes.
 
 Each row shows the round whose ratio is the median, so both figures of a row saw the same load. Processor time is
 that of this process and all below it. "At once": a grade on every core, beside floors on every core, by elapsed
@@ -140,16 +139,12 @@ async def grades_at_once(task: Task, backend: SandboxBackend, patch: str, resolv
 
 @dataclass(frozen=True)
 class Case:
-    """What is graded, and beside what. runs: the arguments of the floor's and of plain pytest's runs.
-
-    tree: compiled beforehand; changed: but for the file that the patch changes.
-    """
+    """What is graded, and beside what. runs: the arguments of the floor's and of plain pytest's runs."""
 
     task: Task
     patch: str
     resolved: float
     tree: Path
-    changed: Path
     runs: tuple[tuple[str, ...], ...]
 
 
@@ -162,7 +157,6 @@ async def measure(backend: SandboxBackend, case: Case, *, rounds: int) -> dict[s
         for name, taken in (
             ("grade", await graded(*grade)),
             ("floor", timed(lambda: [forked(case.tree, run) for run in case.runs])),
-            ("compiling", timed(lambda: [forked(case.changed, run) for run in case.runs])),
             ("fresh", timed(lambda: [fresh(case.tree, run) for run in case.runs])),
             ("at once", (await grades_at_once(*grade, times=each) / (each * CORES), 0.0)),
             ("floor at once", timed(lambda: floors_at_once(case.tree, case.runs, times=each))),
@@ -186,7 +180,6 @@ def rows_of(kind: str, times: dict[str, list[tuple[float, float]]], bar: float |
     saturated = None if bar is None else 1 / SHARE
     return [
         paired("grade", "grade", "floor", "fork server, no sandbox", bar=bar),
-        paired("grade", "grade", "compiling", "fork server that compiles it, too"),
         paired("grade", "grade", "fresh", "plain fresh pytest"),
         paired("grade, processor", "grade", "floor", "fork server, no sandbox", at=1),
         paired("at once", "at once", "floor at once", "fork servers on every core", bar=saturated),
@@ -224,12 +217,9 @@ async def main() -> None:
     with scratch_folder() as scratch:
         copy = shutil.copytree(tree, scratch / "tree")
         fresh(copy, whole)
-        changed = shutil.copytree(copy, scratch / "changed")
-        for compiled in changed.glob(f"more_itertools/__pycache__/{Path(path).stem}.*"):
-            compiled.unlink()
         cases = {
-            "failing": Case(task, bad, 0.0, copy, changed, (tuple(wanted),)),
-            "passing": Case(task, good, 1.0, copy, changed, (tuple(wanted), whole)),
+            "failing": Case(task, bad, 0.0, copy, (tuple(wanted),)),
+            "passing": Case(task, good, 1.0, copy, (tuple(wanted), whole)),
         }
         async with make_backend("auto") as backend:
             for kind, case in cases.items():
