@@ -6,7 +6,7 @@ the whole state; there is no generator to save. A checkpoint is a Hugging Face m
 step-000010/
   config.json model.safetensors ...   the model as others load it, adapters added to the weights they change
   adapters.safetensors                the adapters by themselves, where there are any: training goes on from them
-  optimizer.pt                        the optimiser's state, and what else was learned
+  optimizer.pt                        the optimiser's state, what else was learned, and who masks
   progress.json                       the stage's counters
 
 How many processes wrote it cannot be seen from it.
@@ -97,11 +97,12 @@ class State:
 
 def save_checkpoint(
     folder: str | Path, step: int, state: State, *, progress: Mapping[str, Any],
-    beside: Mapping[str, Any] | None = None, tokenizer: Any = None,
+    beside: Mapping[str, Any] | None = None, tokenizer: Any = None, masks: Mapping[str, Tensor] | None = None,
 ) -> Path:  # fmt: skip
     """Save the state after `step` updates of a stage; see `place_checkpoint`.
 
-    beside: what else was learned, as tensors, numbers, strings and containers of them.
+    beside: what else was learned, as tensors, numbers, strings and containers of them. masks: the masking policy's
+    weights, where it is neither the first model nor this one.
     """
 
     def write(made: Path) -> None:
@@ -109,7 +110,8 @@ def save_checkpoint(
         if state.adapters:
             adapters = {name: weight.contiguous() for name, weight in state.adapters.items()}
             save_file(adapters, made / "adapters.safetensors")
-        torch.save({"optimizer": state.optimizer, "beside": dict(beside or {})}, made / "optimizer.pt")
+        kept = {"optimizer": state.optimizer, "beside": dict(beside or {})}
+        torch.save(kept if masks is None else kept | {"masks": dict(masks)}, made / "optimizer.pt")
         (made / "progress.json").write_text(json.dumps(dict(progress)))
 
     return place_checkpoint(folder, step, write)
@@ -147,8 +149,11 @@ def load_checkpoint(
     model: Any,
     optimizer: torch.optim.Optimizer | None = None,
     beside: Callable[[dict[str, Any]], None] | None = None,
+    masks: Callable[[dict[str, Any]], Any] | None = None,
 ) -> dict[str, Any]:
     """Bring model and optimiser to a saved state and return its progress. beside: takes what else was saved.
+
+    masks: takes the masking policy's weights.
 
     Of a divided model each process takes its part. Raises ValueError, naming the folder, when it is not a
     checkpoint of this model.
@@ -156,12 +161,14 @@ def load_checkpoint(
     path = Path(path)
     try:
         _load_weights(path, model)
-        if optimizer is not None or beside is not None:
+        if optimizer is not None or beside is not None or masks is not None:
             state = torch.load(path / "optimizer.pt", map_location="cpu", weights_only=True)
             if optimizer is not None:
                 optimizer.load_state_dict(_divided(state["optimizer"], optimizer))
             if beside is not None:
                 beside(state["beside"])
+            if masks is not None:
+                masks(state["masks"])
         progress: dict[str, Any] = json.loads((path / "progress.json").read_text())
     except (KeyError, RuntimeError, ValueError, OSError) as error:
         raise ValueError(f"checkpoint {path} is of another model or version: {error}") from error

@@ -225,6 +225,22 @@ class TrainConfig(Frozen):
             )
         return self
 
+    @model_validator(mode="after")
+    def _renews_here(self) -> Self:
+        every = self.reinforce.loss.mask.renew_every
+        if every and (self.learner_processes > 1 or not self.masks_sampler):
+            raise ValueError(
+                f"reinforce.loss.mask.renew_every {every} copies the policy within one process, and here are "
+                f"{self.learner_processes} that learn, sampler.kind {self.sampler.kind!r} and cluster.workers "
+                f"{self.cluster.workers}: make them 1, 'transformers' and 0, or renew_every 0"
+            )
+        return self
+
+    @property
+    def masks_sampler(self) -> bool:
+        """Whether who samples can be masked (`reinforce.loss.mask`): a model of this process."""
+        return self.sampler.kind == "transformers" and self.cluster.workers == 0
+
     @property
     def learner_processes(self) -> int:
         """How many processes learn, wherever they are."""

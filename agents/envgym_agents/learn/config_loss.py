@@ -189,13 +189,22 @@ class Preference(Frozen):
 
 
 class Mask(Frozen):
-    """NLPO: the learner's choices are those in the nucleus of a masking policy, the model that RL begins with.
+    """NLPO: only what is in the nucleus of a masking policy is sampled and learned, a copy of the policy.
 
-    The sampler is not masked: what it drew outside trains nothing, and the metric `masked_out` counts it.
+    A sampler that is not this process's own model is not masked: what it drew outside trains nothing, and the
+    metric `masked_out` counts it.
     """
 
     top_p: float = Field(default=1.0, gt=0, le=1)
     """the masking policy's probability that stays open; 1: no mask"""
+    renew_every: int = Field(default=0, ge=0)
+    """updates after which it is the policy as it is then; 0: it stays the model that RL begins with"""
+
+    @model_validator(mode="after")
+    def _renews_what_there_is(self) -> Self:
+        if self.top_p == 1:
+            refuse_unused(self, ("renew_every",), "mask.top_p is 1: nothing is masked")
+        return self
 
 
 class Loss(Frozen):
@@ -328,6 +337,11 @@ class Loss(Frozen):
             raise ValueError(
                 f"old {self.old!r} has no use where kind is {self.kind!r}: it compares with no old policy"
             )
+        if self.mask.renew_every and self.asks_whole:
+            raise ValueError(
+                f"mask.renew_every {self.mask.renew_every} with divergence.estimate 'exact': the whole "
+                "distributions of two other models at once; make it 'sampled', or leave the mask as it begins"
+            )
         if self.mask.top_p < 1 and not (self.has_ratio and self.old == "recomputed"):
             raise ValueError(
                 f"mask.top_p {self.mask.top_p} needs a kind with a ratio and old = 'recomputed', so that both "
@@ -356,7 +370,17 @@ class Loss(Frozen):
     def wants_reference(self) -> bool:
         """Whether another model is asked: the one that RL begins with, or a teacher."""
         against = self.kind == "dpo" and self.preference.against == "reference"
-        return self.kl > 0 or against or self.mask.top_p < 1 or self.kind == "distill"
+        return self.kl > 0 or against or self.kind == "distill" or (self.mask.top_p < 1 and not self.renews_mask)
+
+    @property
+    def renews_mask(self) -> bool:
+        """Whether the masking policy is a model of its own."""
+        return self.mask.renew_every > 0
+
+    @property
+    def asks_whole(self) -> bool:
+        """Whether the divergence is of whole distributions."""
+        return self.kl > 0 and self.divergence.estimate == "exact"
 
 
 class LearnerMemory(Frozen):

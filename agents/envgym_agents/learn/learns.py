@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.pack import Row
@@ -29,6 +30,16 @@ class Learns(Protocol):
     @property
     def device(self) -> str:
         """Where the model of `scorer` lies."""
+        ...
+
+    @property
+    def masks(self) -> Mapping[str, Tensor] | None:
+        """The masking policy's weights, where it is renewed; "mask_renewed" of an update tells when."""
+        ...
+
+    @property
+    def other(self) -> Any:
+        """The scorer of the model that masks, or of the reference; None where there is none here."""
         ...
 
     def update(

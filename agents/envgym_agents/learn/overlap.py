@@ -168,7 +168,9 @@ class Overlapped:
         version = self.queue.version + bool(learned)
         self.queue.advance(version)
         if learned:
-            await self.parts.policy.update(self.parts.learner.scorer.model.state_dict(), version=version)
+            weights = self.parts.learner.scorer.model.state_dict()
+            masks = self.parts.learner.masks if learned.get("mask_renewed") else None
+            await self.parts.policy.update(weights, version=version, masks=masks)
         self._remember(taken)
         tokens = progress.tokens + sum(episode.sampled_tokens for episode in since.episodes)
         seconds = time.perf_counter() - begun
@@ -204,7 +206,7 @@ class Overlapped:
         rows += self._rows(past, scheme.scheme, frozenset())
         if not rows:
             return {}
-        gap = sampler_gap(self.parts.learner, taken)
+        gap = sampler_gap(self.parts.learner, taken, self.parts.config)
         learned = self.parts.learner.update(rows, self.parts.config, rng, lr=lr)
         learned["drift"] = learned.pop("sampler_gap", 0.0)  # of newer weights than those that sampled
         return {**learned, **gap, "again": float(len(drawn))}
@@ -309,7 +311,8 @@ class Overlapped:
             self._fresh = {int(number): count for number, count in stored["fresh"].items()}
         self._again = deque(self.queue.tickets)
         self._begun_at = self.queue.version
-        await self.parts.policy.update(self.parts.learner.scorer.model.state_dict(), version=self.queue.version)
+        weights, masks = self.parts.learner.scorer.model.state_dict(), self.parts.learner.masks
+        await self.parts.policy.update(weights, version=self.queue.version, masks=masks)
         return progress
 
     def _save(self, progress: Progress) -> None:

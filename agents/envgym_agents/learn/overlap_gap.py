@@ -4,6 +4,8 @@ import numpy as np
 import torch
 
 from envgym.buffer import Taken
+from envgym_agents.learn.config import Reinforce
+from envgym_agents.learn.head import Asked
 from envgym_agents.learn.learns import Learns
 from envgym_agents.learn.pack import batches, rows_of
 
@@ -11,12 +13,17 @@ __all__ = ["sampler_gap"]
 
 
 @torch.no_grad()
-def sampler_gap(learner: Learns, taken: Taken) -> dict[str, float]:
+def sampler_gap(learner: Learns, taken: Taken, config: Reinforce) -> dict[str, float]:
     """The largest difference, in nats, between a log-probability as sampled and as the learner computes it.
 
     Of one episode that the learner's present weights have sampled; {} where the batch has none: of older weights'
-    tokens the difference is their age, too.
+    tokens the difference is their age, too. Under a mask of what is open; {} where other processes have the mask.
     """
+    asked, other = None, None
+    if config.loss.mask.top_p < 1:
+        asked, other = Asked(top_p=config.loss.mask.top_p), learner.other
+        if other is None:
+            return {}
     for group in taken.groups:
         for episode in group:
             runs = [run.version for turn in episode.turns for run in turn.versions]
@@ -24,6 +31,7 @@ def sampler_gap(learner: Learns, taken: Taken) -> dict[str, float]:
                 continue
             rows = rows_of(episode, np.ones(episode.sampled_tokens, np.float32))
             parts = batches(rows, max_tokens=learner.max_tokens, share_prefixes=False, device=learner.device)
-            gaps = [(learner.scorer.score(part).logprobs - part.logprobs).abs().max() for part in parts]
+            found = [(learner.scorer.score(part, other=other, asked=asked), part) for part in parts]
+            gaps = [((one.logprobs - part.logprobs).abs() * one.inside).max() for one, part in found]
             return {"sampler_gap": float(torch.stack(gaps).max())}
     return {}

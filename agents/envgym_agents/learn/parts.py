@@ -30,10 +30,14 @@ class Updated(Protocol):
         """Of the weights that it samples from."""
         ...
 
-    async def update(self, weights: Mapping[str, Tensor] | None = None, *, version: int | None = None) -> int:
+    async def update(
+        self, weights: Mapping[str, Tensor] | None = None, *, version: int | None = None,
+        masks: Mapping[str, Tensor] | None = None,
+    ) -> int:  # fmt: skip
         """Sample from these weights as soon as may be; without any, from the model as it is now.
 
-        version: what they are called; None: one more than before.
+        version: what they are called; None: one more than before. masks: those of the masking policy from then on;
+        raises ValueError where it has none.
         """
         ...
 

@@ -184,12 +184,13 @@ def critics_of(facts: Facts, config: TrainConfig) -> Memory:
 
 
 def _frozen(facts: Facts, config: TrainConfig) -> int:
-    """Weights of the model that the loss asks: a teacher's, or those that RL begins with; 0 for none."""
+    """Weights of the models that the loss asks: a teacher's, or those that RL begins with, and a renewed mask's."""
     loss = config.reinforce.loss
+    masks = facts.parameters if loss.renews_mask else 0
     if not loss.wants_reference:
-        return 0
+        return masks
     if not loss.distill.teacher:
-        return facts.parameters
+        return facts.parameters + masks
     shape = AutoConfig.from_pretrained(loss.distill.teacher, local_files_only=True)
     with torch.device("meta"):
         return parameters(AutoModelForCausalLM.from_config(shape))
@@ -198,11 +199,12 @@ def _frozen(facts: Facts, config: TrainConfig) -> int:
 def _sampler(facts: Facts, config: TrainConfig, *, among: int = 1) -> Memory:
     """Weights, and keys and values of every context that is played at once (2 a layer, position and key unit).
 
-    among: how many samplers share them.
+    among: how many samplers share them. A masking policy beside has as much once more.
     """
     played = -(-config.concurrency // among)
+    models = 2 if config.reinforce.loss.mask.top_p < 1 and config.masks_sampler else 1
     cache = 2 * facts.layers * facts.kv_width * _FLOAT * config.model.context * played
-    return Memory(weights=_FLOAT * facts.parameters, kv_cache=cache)
+    return Memory(weights=_FLOAT * facts.parameters * models, kv_cache=cache * models)
 
 
 def plan_of(
@@ -236,7 +238,7 @@ def _devices_here(config: TrainConfig, facts: Facts, there: int | None, *, apart
     kind = torch.device(config.device).type
     if kind == "cpu":
         free = _free_here() if there is None else there
-        shared = Memory() if processes > 1 or apart else Memory(weights=-sampler.weights)
+        shared = Memory() if processes > 1 or apart else Memory(weights=-_FLOAT * facts.parameters)
         held = [sampler, critics, *[learner] * processes, shared, *([copy] if processes > 1 else [])]
         who = f"the worlds, the sampler{beside} and {processes} learner process(es)"
         return (Device("this host's memory", who, _sum(held), free),)

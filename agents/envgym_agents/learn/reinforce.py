@@ -92,7 +92,7 @@ class Loop:
         rng = np.random.default_rng([self.parts.seed, 6, step])
         if groups:
             learned |= self.parts.learner.update(groups, config, rng, lr=lr)
-        await self.parts.policy.update()
+        await self.parts.policy.update(masks=self.parts.learner.masks if learned.get("mask_renewed") else None)
         ended = time.perf_counter()
         tokens = progress.tokens + sum(episode.sampled_tokens for episode in found.episodes)
         tokens += int(learned.get("fresh_tokens", 0))
@@ -145,7 +145,7 @@ class Loop:
             progress = replace(Progress(**stored), stop="")
         self.parts.order.cursor = progress.cursor
         self.parts.order.load(progress.order)
-        await self.parts.policy.update(version=progress.step)
+        await self.parts.policy.update(version=progress.step, masks=self.parts.learner.masks)
         return progress
 
     def _save(self, progress: Progress) -> None:

@@ -55,6 +55,7 @@ from envgym_agents.learn.warm_start import Imitation, imitate, split_tasks
 from envgym_agents.learn.watch import Stops, writers
 from envgym_agents.learn.worker import Begin
 from envgym_agents.model import load_model, parameters
+from envgym_agents.policies.transformer import TransformerPolicy
 
 __all__ = ["Run", "evaluate_folders", "opened", "train"]
 
@@ -160,12 +161,12 @@ class Run:
 
     def learner(
         self, student: Student, model: Any, *, lr: float, weight_decay: float, reference: bool = False,
-        demonstrations: Sequence[Row] = (),
+        masks: bool = False, demonstrations: Sequence[Row] = (),
     ) -> Learns:  # fmt: skip
         """A learner of the model, the student's own or a copy of it, with a fresh optimiser.
 
         reference: with a frozen model: the configured teacher, or what RL begins with. Of several processes, each
-        makes its part of the folder that the student was loaded from.
+        makes its part of the folder that the student was loaded from. masks: with a masking policy that is renewed.
         """
         config, memory, teacher = self.config, self.config.learner, self.config.reinforce.loss.distill.teacher
         served = self.teacher if reference else None
@@ -177,15 +178,17 @@ class Run:
         if self.crew is not None:
             begin = Begin(config, self.begun_from.absolute(), lr, weight_decay, beside, demonstrations)
             return ShardedLearner(scorer, self.crew, begin, max_tokens=config.max_tokens, device=config.device)
-        frozen = None
-        if beside is not None:
-            other, _ = load_model(beside, device=config.device, dtype="float32")
-            frozen = Scorer(other, temperature=config.model.temperature)
+        frozen = None if beside is None else Scorer(self.loaded(beside), temperature=config.model.temperature)
+        masking = Scorer(self.loaded(self.begun_from), temperature=config.model.temperature) if masks else None
         return Learner(
             scorer, adamw(model, lr=lr, weight_decay=weight_decay), max_tokens=config.max_tokens,
             device=config.device, reference=frozen, teacher=served, demonstrations=demonstrations,
-            tokenizer=student.tokenizer,
+            tokenizer=student.tokenizer, masking=masking,
         )  # fmt: skip
+
+    def loaded(self, folder: Path) -> Any:
+        """A model that is asked and not trained."""
+        return load_model(folder, device=self.config.device, dtype="float32")[0]
 
     async def evaluate(
         self, name: str, agents: AgentFactory, tasks: Sequence[Task] | None = None, *, weights: str = ""
@@ -226,17 +229,16 @@ class Run:
         # who plays while it learns samples from weights of its own
         model = deepcopy(student.model) if here and staleness_of(config) else student.model
         learner = self.learner(
-            student,
-            model,
-            lr=config.lr,
-            weight_decay=config.weight_decay,
-            reference=config.loss.wants_reference,
+            student, model, lr=config.lr, weight_decay=config.weight_decay,
+            reference=config.loss.wants_reference, masks=config.loss.renews_mask,
             demonstrations=await self.demonstrations(student) if config.loss.streams.demonstrations else (),
-        )
+        )  # fmt: skip
         valuation = valued(
             config.critic, student.model, seed=self.config.seed, temperature=self.config.model.temperature,
             max_tokens=self.config.max_tokens, device=self.config.device,
         )  # fmt: skip
+        if config.loss.mask.top_p < 1 and isinstance(student.policy, TransformerPolicy) and here:
+            student.policy.mask(self.loaded(self.begun_from), top_p=config.loss.mask.top_p)
         metrics, stops = Metrics(self.folder.path / "metrics.jsonl"), Stops(self.config.watch)
         watched = writers(self.config.watch, self.folder.path, self.config.model_dump(mode="json"))
         with watched, self.bar("reinforce", config.steps, budget_minutes=config.minutes) as bar:

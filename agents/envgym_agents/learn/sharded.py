@@ -41,6 +41,16 @@ class ShardedLearner:
     def __post_init__(self) -> None:
         self.crew.ask("begin", self.begin)
 
+    @property
+    def masks(self) -> None:
+        """None: a mask is renewed in one process only."""
+        return None
+
+    @property
+    def other(self) -> None:
+        """None: the processes have it."""
+        return None
+
     def update(
         self, groups: Sequence[Sequence[Row]], config: Reinforce, rng: np.random.Generator, *, lr: float
     ) -> dict[str, float]:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from envgym_agents.learn.adapters import adapted, merged_weights
 from envgym_agents.learn.checkpoint import State, load_checkpoint, save_checkpoint
 from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.head import Asked, Scored
@@ -52,7 +53,8 @@ class Learner:
     place of it, one that is asked for the log-probabilities of ids. demonstrations:
     rows of the expert's episodes, for the stream of that name. ranks: which of the processes that share the work
     this one is; with more than one, each calls the same methods with the same values, and the scorers are
-    `Divided`. tokenizer: is laid beside the weights in checkpoints.
+    `Divided`. tokenizer: is laid beside the weights in checkpoints. masking: the policy as it was some updates ago,
+    where the loss's mask is renewed; else the reference masks.
     """
 
     scorer: Any  # Scorer, or Divided among `ranks`
@@ -64,6 +66,12 @@ class Learner:
     demonstrations: Sequence[Row] = field(default_factory=tuple)
     ranks: Ranks = field(default_factory=Ranks)
     tokenizer: Any = None
+    masking: Scorer | None = None
+
+    @property
+    def masks(self) -> Mapping[str, Tensor] | None:
+        """The masking policy's weights, where it is renewed; a sampler with such a mask takes them."""
+        return None if self.masking is None else self.masking.model.state_dict()
 
     def update(
         self, groups: Sequence[Sequence[Row]], config: Reinforce, rng: np.random.Generator, *, lr: float
@@ -99,6 +107,7 @@ class Learner:
         means = {name: float(np.mean([one[name] for one in found if name in one])) for name in sorted(names)}
         return {
             **means, **prepared, **{name: found[0][name] for name in sorted(first)}, "updates": float(len(found)),
+            **self._renewed(config),
         }  # fmt: skip
 
     def imitate(self, rows: Sequence[Row], *, lr: float) -> float:
@@ -135,14 +144,36 @@ class Learner:
         with self._at_rest() as model:
             state = State.of(model, self.optimizer)
         if self.ranks.rank == 0:
-            save_checkpoint(folder, step, state, progress=progress, beside=beside, tokenizer=self.tokenizer)
+            save_checkpoint(
+                folder, step, state, progress=progress, beside=beside, tokenizer=self.tokenizer, masks=self.masks
+            )
 
     def load(
         self, path: Path, *, state: bool = True, beside: Callable[[dict[str, Any]], None] | None = None
     ) -> dict[str, Any]:
         """Go back to a checkpoint and return its progress. state: the optimiser's too, not the weights alone."""
         with self._at_rest() as model:
-            return load_checkpoint(path, model=model, optimizer=self.optimizer if state else None, beside=beside)
+            masks = None if self.masking is None else self.masking.model.load_state_dict
+            optimizer = self.optimizer if state else None
+            return load_checkpoint(path, model=model, optimizer=optimizer, beside=beside, masks=masks)
+
+    def _renewed(self, config: Reinforce) -> dict[str, float]:
+        """Let the policy as it is now mask from here on, if it is time, and tell it. {}: no mask is renewed."""
+        if self.masking is None:
+            return {}
+        state = self.optimizer.param_groups[0]  # where checkpoints keep it
+        since = state.get("since_mask", 0) + 1
+        due = since >= config.loss.mask.renew_every
+        if due:
+            model = self.scorer.model
+            self.masking.model.load_state_dict(merged_weights(model) if adapted(model) else model.state_dict())
+        state["since_mask"] = 0 if due else since
+        return {"mask_renewed": float(due)}
+
+    @property
+    def other(self) -> Scorer | Divided | None:
+        """The model whose whole distributions are asked beside the policy's: who masks, or the reference."""
+        return self.reference if self.masking is None else self.masking
 
     def _at_rest(self) -> AbstractContextManager[Any]:
         return self.scorer.apart()  # type: ignore[no-any-return]
@@ -210,7 +241,7 @@ class Learner:
         """The rows with what a model says of their tokens now."""
         values = torch.zeros(sum(len(ready.row.at) for ready in rows))
         for (batch, number), counts in self.ranks.own(self._parts([ready.row for ready in rows])):
-            scored = scorer.score(batch, other=self.reference if asked else None, asked=asked)
+            scored = scorer.score(batch, other=self.other if asked else None, asked=asked)
             if counts:
                 values[number] = scored.logprobs.float().cpu()
         values = self.ranks.total(values)
@@ -230,8 +261,7 @@ class Learner:
         loss = config.loss
         if loss.teaches_whole:
             return Asked(divergence=loss.distill.kind)
-        exact = loss.kl > 0 and loss.divergence.estimate == "exact"
-        return Asked(divergence=loss.divergence.kind if exact else None, top_p=loss.mask.top_p)
+        return Asked(divergence=loss.divergence.kind if loss.asks_whole else None, top_p=loss.mask.top_p)
 
     def _parts(self, rows: Sequence[Row]) -> _Parts:
         def cut(most: int) -> _Parts:
@@ -269,17 +299,21 @@ class Learner:
         asked = self._asked(objective.config)  # type: ignore[arg-type]
         if asked == Asked():
             return self.scorer.score(batch)  # type: ignore[no-any-return]
-        return self.scorer.score(batch, other=self.reference, asked=asked)  # type: ignore[no-any-return]
+        return self.scorer.score(batch, other=self.other, asked=asked)  # type: ignore[no-any-return]
 
     def _summed(self, parts: _Parts, tokens: Tokens, objective: Objective) -> tuple[dict[str, Tensor], Tensor]:
-        """Backward through each part by itself; sums of metrics, and log-probabilities [K] before the update."""
+        """Backward through each part by itself; sums of metrics, and log-probabilities [K] before the update.
+
+        Of what a mask shuts out, as they were sampled: of that nothing can be said.
+        """
         sums: dict[str, Tensor] = {}
         now = torch.zeros_like(tokens.logprobs)
         for (batch, number), counts in self.ranks.own(parts):
             scored, number = self._scored(batch, objective), number.to(self.device)
             loss, metrics = objective(_with(tokens.only(number), scored))
             (loss * counts).backward()  # type: ignore[no-untyped-call]
-            now[number] += counts * scored.logprobs.detach().to(now)
+            said = torch.where(scored.inside, scored.logprobs.detach().to(now), tokens.sampled[number])
+            now[number] += counts * said
             for name, value in metrics.items():
                 sums[name] = sums.get(name, torch.zeros(())) + counts * value.cpu()
         return {name: self.ranks.total(value) for name, value in sums.items()}, self.ranks.total(now)
@@ -313,7 +347,8 @@ class Learner:
                     through = through + (counts * leaf.grad[number].to(part) * part).sum()
             if through.requires_grad:
                 through.backward()  # type: ignore[no-untyped-call]
-        return {name: value.cpu() for name, value in metrics.items()}, leaves[0].detach()
+        now = torch.where(inside, leaves[0].detach(), tokens.sampled)
+        return {name: value.cpu() for name, value in metrics.items()}, now
 
 
 def _with(tokens: Tokens, scored: Scored) -> Tokens:

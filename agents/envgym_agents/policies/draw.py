@@ -4,25 +4,31 @@ Pure functions in float64: a draw depends on its logits and its own generator, n
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envgym.limits import Sampling
 
-__all__ = ["distribution", "draw", "draws"]
+__all__ = ["distribution", "draw", "draws", "nucleus"]
+
+Ids = NDArray[np.int64]
 
 
 def distribution(
-    logits: NDArray[np.float32], sampling: Sampling, *, first: bool
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    logits: NDArray[np.float32], sampling: Sampling, *, first: bool, among: Ids | None = None
+) -> tuple[Ids, NDArray[np.float64]]:
     """The candidate ids [K] (ascending) and their log-probabilities [K] (nats, summing to 1).
 
     `allowed` holds for the first token only. Order: restrict, divide by the temperature, keep the smallest set of
     likeliest ids whose mass reaches `top_p`, renormalise. Temperature 0 is greedy: the distribution is then the
-    one of temperature 1, unclipped, from which the likeliest is taken.
+    one of temperature 1, unclipped, from which the likeliest is taken. among: the ids that are left to choose from,
+    of those allowed; None: all of them.
     """
-    if first and sampling.allowed is not None:
+    if among is not None:
+        ids = among
+    elif first and sampling.allowed is not None:
         ids = np.asarray(sampling.allowed, np.int64)
     else:
         ids = np.arange(len(logits), dtype=np.int64)
@@ -36,11 +42,27 @@ def distribution(
     return ids, logs
 
 
+def nucleus(logits: NDArray[np.float32], sampling: Sampling, *, first: bool, top_p: float) -> Ids:
+    """The ids (ascending) that a masking policy with these logits leaves open: the learner's `masks.nucleus`.
+
+    At the temperature that is sampled with; where that is greedy, at 1. Raises ValueError when the logits hold nan.
+    """
+    if np.isnan(logits).any():
+        raise ValueError(_DIVERGED)
+    asked = replace(sampling, temperature=sampling.temperature or 1.0, top_p=top_p)
+    return distribution(logits, asked, first=first)[0]
+
+
 def draw(
-    logits: NDArray[np.float32], sampling: Sampling, rng: np.random.Generator, *, first: bool
+    logits: NDArray[np.float32],
+    sampling: Sampling,
+    rng: np.random.Generator,
+    *,
+    first: bool,
+    among: Ids | None = None,
 ) -> tuple[int, float]:
     """One token id and its log-probability under `distribution`. Raises ValueError when the logits hold nan."""
-    ids, logs = distribution(logits, sampling, first=first)
+    ids, logs = distribution(logits, sampling, first=first, among=among)
     if np.isnan(logs).any():
         raise ValueError(_DIVERGED)
     index = int(logs.argmax()) if sampling.temperature == 0 else _index(np.cumsum(np.exp(logs)), rng)
@@ -48,12 +70,17 @@ def draw(
 
 
 def draws(
-    logits: NDArray[np.float32], asked: Sequence[tuple[Sampling, np.random.Generator, bool]]
-) -> list[tuple[int, float]]:
+    logits: NDArray[np.float32], asked: Sequence[tuple[Sampling, np.random.Generator, bool]],
+    nuclei: Sequence[Ids] | None = None,
+) -> list[tuple[int, float]]:  # fmt: skip
     """`draw` for each row of logits [B, V] with its sampling, generator and whether it is the first, bit by bit.
 
-    Rows that draw from the whole vocabulary are computed together. Raises ValueError as `draw` does.
+    Rows that draw from the whole vocabulary are computed together. nuclei: what each may draw from, where masked.
+    Raises ValueError as `draw` does.
     """
+    if nuclei is not None:
+        rows = zip(logits, asked, nuclei, strict=True)
+        return [draw(row, one, rng, first=first, among=among) for row, (one, rng, first), among in rows]
     plain = [number for number, one in enumerate(asked) if _whole(one[0], first=one[2])]
     logs, edges = np.empty((0, 0)), np.empty((0, 0))
     if plain:

@@ -86,10 +86,14 @@ class Pool:
 
 
 class TransformerSession:
-    """The cache of one growing context. A context that does not extend what is cached is cut at the difference."""
+    """The cache of one growing context. A context that does not extend what is cached is cut at the difference.
+
+    beside: a masking policy's cache of the same context, where there is such a policy.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
+        self.beside: TransformerSession | None = None
         self.ids: list[int] = []
         self.images: tuple[bytes, ...] = ()
         self.version = -1
@@ -109,6 +113,8 @@ class TransformerSession:
             other.ids, other.version, other._storage = list(self.ids), self.version, self._storage.twin()
             other.images = self.images
             self.pool.used += self._storage.capacity
+        if self.beside is not None:
+            other.beside = self.beside.fork()
         self.pool.add(other)
         return other
 
@@ -118,6 +124,8 @@ class TransformerSession:
         if not self._busy:
             self.forget()
             self.pool.drop(self)
+            if self.beside is not None:
+                self.beside.close()
 
     def take(self) -> None:
         """Mark as in use by one sample call. Raises ValueError when it is closed or in use."""
@@ -141,6 +149,12 @@ class TransformerSession:
             storage.users -= 1
             if storage.users == 0:
                 self.pool.used -= storage.capacity
+
+    def spoil(self) -> None:
+        """A pass has failed: nothing goes on from what it may have left."""
+        self.forget()
+        if self.beside is not None:
+            self.beside.forget()
 
     def reserve(
         self, context: Sequence[int], version: int, *, busy: Set["TransformerSession"], room: int | None,

@@ -23,6 +23,7 @@ from envgym_agents.eyes import eyes_of
 from envgym_agents.model import max_length as model_length
 from envgym_agents.policies.draw import draws
 from envgym_agents.policies.engine import Part, engine_for
+from envgym_agents.policies.masking import Beside, Masking
 from envgym_agents.policies.prompts import checked_length, checked_prompt
 from envgym_agents.policies.sessions import WORTH, Pool, TransformerSession, common
 
@@ -62,6 +63,7 @@ class _Update:
 
     weights: Mapping[str, Tensor] | None
     version: int | None
+    masks: Mapping[str, Tensor] | None
     loaded: asyncio.Future[None]
 
 
@@ -95,6 +97,7 @@ class TransformerPolicy:
             )
         self._engine = engine_for(model)
         self._pool = Pool(max_cached_tokens, packs=self._engine.packs)
+        self._masking: Masking | None = None
         self._pass_tokens = pass_tokens
         self._rng = np.random.default_rng(seed)
         self._updates: list[_Update] = []
@@ -119,14 +122,37 @@ class TransformerPolicy:
         """A fresh, empty session."""
         return self._pool.open()
 
-    async def update(self, weights: Mapping[str, Tensor] | None = None, *, version: int | None = None) -> int:
+    def mask(self, model: Any | None, *, top_p: float = 1.0) -> None:
+        """From now on draw among what the nucleus of another model leaves open (NLPO); None: among all ids again.
+
+        Log-probabilities are then of the distribution over what is open. model: of the same vocabulary, and nobody
+        else's. Raises ValueError for another one, and while calls are being served.
+        """
+        if self._active or self._waiting:
+            raise ValueError("the policy is sampling: mask it before, or after")
+        if self._masking is not None:
+            self._masking.close()
+        self._masking = None
+        if model is not None:
+            here, there = (one.config.get_text_config().vocab_size for one in (self.model, model))
+            if here != there:
+                raise ValueError(f"a masking model of {there} ids cannot mask one of {here}")
+            self._masking = Masking(model, top_p=top_p, capacity=self._pool.capacity)
+
+    async def update(
+        self, weights: Mapping[str, Tensor] | None = None, *, version: int | None = None,
+        masks: Mapping[str, Tensor] | None = None,
+    ) -> int:  # fmt: skip
         """New weights from the next pass on; returns the version, one more than before unless given.
 
         weights: a state dict to load between two passes; None when the model was changed in place. Completions in
-        progress go on under the new weights, and say so in their version runs.
+        progress go on under the new weights, and say so in their version runs. masks: those of the masking policy
+        from then on; None: as they are. Raises ValueError where there is none.
         """
+        if masks is not None and self._masking is None:
+            raise ValueError("no masking policy is there to be renewed: give `mask` one first")
         loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._updates.append(_Update(weights, version, loaded))
+        self._updates.append(_Update(weights, version, masks, loaded))
         self._start()
         await loaded
         return self.version
@@ -146,6 +172,8 @@ class TransformerPolicy:
             await asyncio.gather(self._server, return_exceptions=True)
         self._thread.shutdown(wait=True)
         self._pool.clear()
+        if self._masking is not None:
+            self._masking.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -173,10 +201,10 @@ class TransformerPolicy:
         """Between two passes: take the new weights, in order."""
         while self._updates:
             update = self._updates.pop(0)
-            if update.weights is not None:
+            if update.weights is not None or update.masks is not None:
                 loop = asyncio.get_running_loop()
                 try:
-                    await loop.run_in_executor(self._thread, self.model.load_state_dict, update.weights)
+                    await loop.run_in_executor(self._thread, self._take, update)
                 except Exception as error:  # torch says with a RuntimeError which names or shapes do not fit
                     if not update.loaded.done():
                         known = isinstance(error, RuntimeError)
@@ -186,6 +214,13 @@ class TransformerPolicy:
             if not update.loaded.done():
                 update.loaded.set_result(None)
 
+    def _take(self, update: _Update) -> None:
+        """In the worker thread: load what is new."""
+        if update.weights is not None:
+            self.model.load_state_dict(update.weights)
+        if update.masks is not None and self._masking is not None:
+            self._masking.renew(update.masks)
+
     async def _serve(self) -> None:
         """Serve until nobody waits; new calls join between passes."""
         loop = asyncio.get_running_loop()
@@ -193,16 +228,18 @@ class TransformerPolicy:
             while self._waiting or self._active or self._updates:
                 await self._load()
                 await self._gather()
-                chosen, parts = self._plan()
+                chosen, parts, beside = self._plan()
                 if not chosen:
                     continue
                 version = self.version
                 try:
-                    drawn = await loop.run_in_executor(self._thread, self._compute, chosen, parts)
+                    drawn = await loop.run_in_executor(self._thread, self._compute, chosen, parts, beside)
                 except Exception as error:  # the model's code may raise anything; it is told to every caller
                     self._fail(chosen, error, "the policy's forward pass failed")
                     continue
                 self._absorb(chosen, parts, drawn, version)
+                if self._masking is not None:
+                    self._masking.commit(beside)
         except Exception as error:  # such as no memory for a cache: a cancelled call would not know why
             self._active, self._waiting = [*self._active, *self._waiting], []
             self._fail(tuple(self._active), error, "the policy could not serve")
@@ -229,14 +266,15 @@ class TransformerPolicy:
             self._active.remove(request)  # its caller was cancelled
             self._free(request)
 
-    def _plan(self) -> tuple[list[_Request], list[Part]]:
-        """As many requests as one pass and the memory bound allow, first come first served.
+    def _plan(self) -> tuple[list[_Request], list[Part], list[Beside]]:
+        """As many requests as one pass and the memory bound allow, first come first served; and what masks them.
 
         Who begins with what another computes in this very pass takes it over in the next.
         """
         chosen: list[_Request] = []
         sessions: set[TransformerSession] = set()
         parts: list[Part] = []
+        beside: list[Beside] = []
         room = self._pass_tokens
         for request in self._active:
             if self._waits(request, parts):
@@ -246,11 +284,16 @@ class TransformerPolicy:
             )
             if part is None:
                 break
+            if self._masking is not None:
+                masks = self._masking.reserve(request.session, part, busy={session for session, _ in beside})
+                if masks is None:
+                    break
+                beside.append(masks)
             chosen.append(request)
             sessions.add(request.session)
             parts.append(part)
             room -= len(part.ids)
-        return chosen, parts
+        return chosen, parts, beside
 
     def _waits(self, request: _Request, parts: Sequence[Part]) -> bool:
         """Whether a part of this pass computes so much of a request's context that one more pass costs less."""
@@ -265,10 +308,15 @@ class TransformerPolicy:
             for part in long
         )
 
-    def _compute(self, chosen: Sequence[_Request], parts: Sequence[Part]) -> list[tuple[int, float]]:
+    def _compute(
+        self, chosen: Sequence[_Request], parts: Sequence[Part], beside: Sequence[Beside]
+    ) -> list[tuple[int, float]]:
         """In the worker thread: one pass and its draws."""
-        logits = self._engine.logits(parts)
-        return draws(logits, [(request.sampling, request.rng, not request.ids) for request in chosen])
+        logits, nuclei = self._engine.logits(parts), None
+        if self._masking is not None:
+            asked = [(request.sampling, not request.ids) for request in chosen]
+            nuclei = self._masking.nuclei([part for _session, part in beside], asked)
+        return draws(logits, [(request.sampling, request.rng, not request.ids) for request in chosen], nuclei)
 
     def _absorb(
         self, chosen: Sequence[_Request], parts: Sequence[Part], drawn: Sequence[tuple[int, float]], version: int
@@ -290,7 +338,7 @@ class TransformerPolicy:
     def _fail(self, chosen: Sequence[_Request], error: Exception, what: str) -> None:
         for request in chosen:
             self._active.remove(request)
-            request.session.forget()
+            request.session.spoil()
             self._free(request)
             if not request.future.done():
                 request.future.set_exception(_failure(error, what))

@@ -155,7 +155,7 @@ class WordPolicy:
     temperature: float = 1.0
     version: int = 0
 
-    async def update(self, weights: None = None, *, version: int | None = None) -> int:
+    async def update(self, weights: None = None, *, version: int | None = None, masks=None) -> int:
         self.version = self.version + 1 if version is None else version
         return self.version
 

@@ -80,7 +80,7 @@ class Versioned:
             await asyncio.sleep(0)
         return Completion((1, 2, 3), (-1.0, -1.0, -1.0), tuple(runs), "stop")
 
-    async def update(self, weights, *, version: int) -> int:
+    async def update(self, weights, *, version: int, masks=None) -> int:
         assert version >= self.version
         self.version = version
         self.updates.append(version)
@@ -115,6 +115,8 @@ class Counter:
     device: str = "cpu"
     asked: list[int] = field(default_factory=list)
     threads: set[int] = field(default_factory=set)
+    masks: None = None
+    other: None = None
 
     def update(self, groups, config, rng, *, lr):
         self.asked.append(sum(map(len, groups)))

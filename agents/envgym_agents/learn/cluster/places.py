@@ -169,13 +169,18 @@ class Places:
         self._model = _Model(student, self.ray.put(shipped))
         await self._tell("load")
 
-    async def update(self, weights: Mapping[str, Tensor] | None = None, *, version: int | None = None) -> int:
+    async def update(
+        self, weights: Mapping[str, Tensor] | None = None, *, version: int | None = None,
+        masks: Mapping[str, Tensor] | None = None,
+    ) -> int:  # fmt: skip
         """The student's weights as they are now, everywhere, under one version more or that version; returns it.
 
         weights: of the same model, which is the learner's own here: nothing is copied from them.
         """
         if self._model is None:
             raise ValueError("no student has begun here: begin() comes before update()")
+        if masks is not None:
+            raise ValueError("samplers of a cluster have no masking policy, so there is none to be renewed")
         self._model.version = self._model.version + 1 if version is None else version
         await self._tell("update")
         return self._model.version

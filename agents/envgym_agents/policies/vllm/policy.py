@@ -185,13 +185,19 @@ class VllmPolicy:
             with contextlib.suppress(InfrastructureFailure):  # who waits is told by the link
                 self._link.ask(Abort(number))
 
-    async def update(self, weights: Mapping[str, Tensor] | None = None, *, version: int | None = None) -> int:
+    async def update(
+        self, weights: Mapping[str, Tensor] | None = None, *, version: int | None = None,
+        masks: Mapping[str, Tensor] | None = None,
+    ) -> int:  # fmt: skip
         """New weights from the next step of the engine on; returns the version, one more than before unless given.
 
         weights: a state dict for the model; None when the model was changed in place. Completions in progress go on
         under the new weights, computed anew from their ids, and say so in their version runs. Raises ValueError for
-        weights that do not fit, and SamplerDiffers when the engine then computes something else.
+        weights that do not fit, and for a masking policy's, and SamplerDiffers when the engine then computes
+        something else.
         """
+        if masks is not None:
+            raise ValueError("vLLM samples without a masking policy, so there is none to be renewed")
         async with self._turn:
             if weights is not None:
                 try:
