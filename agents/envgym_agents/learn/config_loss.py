@@ -76,8 +76,8 @@ class Divergence(Frozen):
 
     kind: Literal["reverse", "forward", "js"] = "reverse"
     """KL(policy || reference), KL(reference || policy), Jensen-Shannon"""
-    estimate: Literal["sampled", "squared", "exact"] = "sampled"
-    """from the sampled tokens (k3 or k2), or over the whole vocabulary"""
+    estimate: Literal["sampled", "k3", "exact"] = "sampled"
+    """from the sampled tokens; GRPO's term, whose gradient is the forward KL's; over the whole vocabulary"""
     place: Literal["loss", "credit"] = "loss"
     """a term of the loss, or a cost (k1) taken off the credit of all that led to it"""
 
@@ -85,8 +85,8 @@ class Divergence(Frozen):
     def _only_what_is_used(self) -> Self:
         if self.place == "credit":
             refuse_unused(self, ("kind", "estimate"), "place is 'credit': that cost is the reverse KL's, by k1")
-        if self.estimate == "squared":
-            refuse_unused(self, ("kind",), "estimate is 'squared': its gradient is the reverse KL's")
+        if self.estimate == "k3":
+            refuse_unused(self, ("kind",), "estimate is 'k3': its value is the reverse KL's")
         return self
 
 

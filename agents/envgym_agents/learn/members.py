@@ -131,7 +131,7 @@ def chosen(group: Group, config: Reinforce, rng: np.random.Generator) -> Group:
             sampled,
             config.group,
             rng=rng,
-            penalty=lambda episode: _errors(episode, members),
+            penalty=lambda episode: _penalty(episode, members),
             above=members.above,
             negatives=members.failures,
         )
@@ -141,9 +141,14 @@ def chosen(group: Group, config: Reinforce, rng: np.random.Generator) -> Group:
     return Group(group.task_id, tuple(one for one in group if one.id in names or is_greedy(one)))
 
 
-def _errors(episode: Episode, members: Members) -> float:
-    """The share of an episode's turns in which a call failed: what was no action, or what the channel says."""
-    if not members.errors or not episode.turns:
-        return malformed_share(episode)
-    wrong = (turn.error is not None or turn.step.channels.get(members.errors, 0.0) != 0 for turn in episode.turns)
-    return sum(wrong) / len(episode.turns)
+def _penalty(episode: Episode, members: Members) -> float:
+    """GRPO-RoC's: the share of an episode's calls that failed (0.5: none made), plus that of turns without an action.
+
+    A call is what the world answered as one: a message with calls, or any action of a world that lists them. It
+    failed where the channel says so. Source: rStar2-Agent (Shang et al. 2025, arXiv 2508.20722), whose code counts
+    answers of tools with an error in them, and answers that were not closed.
+    """
+    listed = episode.root.legal is not None
+    calls = [t for t in episode.turns if t.error is None and (listed or t.action.message.tool_calls)]
+    failed = sum(turn.step.channels.get(members.errors, 0.0) != 0 for turn in calls)
+    return (failed / len(calls) if calls else 0.5) + malformed_share(episode)

@@ -239,7 +239,7 @@ class Run:
         )  # fmt: skip
         if config.loss.mask.top_p < 1 and isinstance(student.policy, TransformerPolicy) and here:
             student.policy.mask(self.loaded(self.begun_from), top_p=config.loss.mask.top_p)
-        metrics, stops = Metrics(self.folder.path / "metrics.jsonl"), Stops(self.config.watch)
+        metrics, stops = Metrics(told := self.folder.path / "metrics.jsonl"), Stops(self.config.watch, told)
         watched = writers(self.config.watch, self.folder.path, self.config.model_dump(mode="json"))
         with watched, self.bar("reinforce", config.steps, budget_minutes=config.minutes) as bar:
 

@@ -6,10 +6,12 @@ and learner that disagree about log-probabilities, entropy that collapses, gradi
 grows while what is really wanted does not (Gao et al. 2022, arXiv 2210.10760).
 """
 
+import json
 from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from statistics import median
 from types import TracebackType
@@ -131,9 +133,13 @@ def _missing(name: str, package: str) -> ValueError:
 
 @dataclass(slots=True)
 class Stops:
-    """Looks at each step's metrics. It keeps the last steps only: a run that is resumed begins to look anew."""
+    """Looks at each step's metrics. It keeps the last steps only: a run that is resumed begins to look anew.
+
+    metrics: the run's own file of them; the gap is told since the first of its steps, whoever has played that.
+    """
 
     config: Watch
+    metrics: Path | None = None
     _times: dict[str, int] = field(default_factory=dict)
     _norms: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _first: tuple[float, float] | None = None
@@ -176,12 +182,23 @@ class Stops:
         if not factor or norm is None:
             return None
         usual = median(self._norms) if len(self._norms) >= _LEAST else None
-        if usual is not None and not norm <= factor * usual:  # nan is a spike, too
-            seen = f"the gradient is {norm:.3g} long, more than {factor:g} times the {usual:.3g} of the last steps"
+        if not isfinite(norm) or (usual is not None and norm > factor * usual):
+            beside = (
+                "no number" if usual is None else f"more than {factor:g} times the {usual:.3g} of the last steps"
+            )
+            seen = f"the gradient is {norm:.3g} long, {beside}"
             advice = "look at this step's episodes, or lower reinforce.lr or reinforce.max_grad_norm"
             return "gradient", seen, advice
         self._norms.append(norm)
         return None
+
+    def _stored(self) -> tuple[float, float] | None:
+        """Gap and reward of the first stored step that has a gap."""
+        if self.metrics is None or not self.metrics.exists():
+            return None
+        with open(self.metrics, encoding="utf-8") as file:
+            steps = map(json.loads, file)
+            return next(((one["metric_gap"], one.get("reward", 0.0)) for one in steps if "metric_gap" in one), None)
 
     def _gap(self, values: Mapping[str, float]) -> tuple[str, str, str] | None:
         gap, bound = values.get("metric_gap"), self.config.gap
@@ -189,7 +206,7 @@ class Stops:
             return None
         reward = values.get("reward", 0.0)
         if self._first is None:
-            self._first = (gap, reward)
+            self._first = self._stored() or (gap, reward)
         grown = gap - self._first[0]
         if grown <= bound:
             return None

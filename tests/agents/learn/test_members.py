@@ -35,6 +35,7 @@ from envgym.credit.reference import GREEDY, is_greedy  # noqa: E402
 from envgym.episode import Group  # noqa: E402
 from envgym.errors import Boundary, Failure  # noqa: E402
 from envgym.limits import Limits  # noqa: E402
+from envgym.messages import Message, ToolCall  # noqa: E402
 from envgym.rollout import Rollout  # noqa: E402
 from envgym.store import StoreReader, StoreWriter  # noqa: E402
 from envgym.testing.credit_groups import random_groups  # noqa: E402
@@ -270,8 +271,10 @@ def test_rounds_go_on_with_the_tasks_of_which_not_enough_is_known_and_groups_are
 
 
 def test_of_what_was_played_in_excess_the_cleanest_successes_stay_and_the_share_of_successes_does(episode, turn):
+    called = Message(role="assistant", content="", tool_calls=(ToolCall(name="look"),))
+
     def played(name: str, reward: float, wrong: int):
-        turns = [turn([1], [2], position=2 * k) for k in range(4)]
+        turns = [replace(turn([1], [2], position=2 * k), messages=(called,)) for k in range(4)]
         turns[-1] = replace(turns[-1], step=replace(turns[-1].step, reward=reward))
         for k in range(wrong):
             turns[k] = replace(turns[k], step=replace(turns[k].step, channels={"failed": 1.0}))
@@ -287,6 +290,11 @@ def test_of_what_was_played_in_excess_the_cleanest_successes_stay_and_the_share_
     assert [one.id for one in kept] == ["w0", "w1", "l0", "l1", "z"]
     assert chosen(whole, QUICK, np.random.default_rng(0)) is whole
     assert [one.id for one in sampled_only(whole)] == [one.id for one in (*won, *lost)]
+    silent = episode(
+        "s", [replace(turn([1], [2], position=0, reward=1.0), messages=(Message(role="assistant", content="7"),))]
+    )
+    kept = chosen(Group("t", (*won, silent, *lost, played("l4", 0.0, 0))), config, np.random.default_rng(0))
+    assert [one.id for one in kept if one.reward == 1.0] == ["w0", "w1"]  # who called nothing has 0.5, as w2 has
     by_form = config.model_copy(update={"members": members.model_copy(update={"errors": ""})})
     drawn = {tuple(one.id for one in chosen(whole, by_form, np.random.default_rng(k))) for k in range(20)}
     assert len(drawn) > 1  # without the channel all are equally clean

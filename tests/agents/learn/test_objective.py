@@ -85,7 +85,10 @@ def verl_gspo(tokens: Tokens, *, low: float, high: float):
     ("settings", "peer"),
     [
         ({}, lambda x: trl(x, kind="grpo", low=0.2, high=0.28)),
-        ({"kl": 0.1}, lambda x: trl(x, kind="grpo", low=0.2, high=0.28, beta=0.1)),
+        (
+            {"kl": 0.1, "divergence": {"estimate": "k3"}},
+            lambda x: trl(x, kind="grpo", low=0.2, high=0.28, beta=0.1),
+        ),
         ({"ratio": "sequence"}, lambda x: trl(x, kind="gspo", low=0.2, high=0.28)),
         ({"ratio": "sequence"}, lambda x: verl_gspo(x, low=0.2, high=0.28)),
         ({"kind": "cispo"}, lambda x: trl(x, kind="cispo", low=1.0, high=0.28)),
@@ -153,7 +156,7 @@ KINDS = [
     {"dual_clip": 3.0, "credit_scale": "std", "credit_clip": 1.5, "credit_filter": 2.5},
     {"entropy_share": 0.4}, {"kl": 0.1}, {"kl": 0.1, "divergence": {"kind": "forward", "estimate": "exact"}},
     {"kl": 0.1, "divergence": {"kind": "js", "estimate": "exact"}}, {"kl": 0.1, "divergence": {"kind": "js"}},
-    {"kl": 0.1, "divergence": {"estimate": "squared"}}, {"kl": 0.1, "divergence": {"place": "credit"}},
+    {"kl": 0.1, "divergence": {"estimate": "k3"}}, {"kl": 0.1, "divergence": {"place": "credit"}},
     {"old": "recomputed", "correction": {"weight": "sequence", "reject": "turn"}},
     {"kind": "reinforce", "correction": {"weight": "token", "reject": "sequence"}},
     {"streams": {"imitation": 0.3, "observation": 0.2, "demonstrations": 0.5, "demonstrations_rows": 2}},

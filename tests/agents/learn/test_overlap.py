@@ -261,6 +261,7 @@ def test_an_episode_that_is_too_old_to_train_is_given_up_between_two_stretches(u
             await looped(config, tmp_path / "run", model, memory=memory, on_step=on_step).run()
 
     asyncio.run(run())
+    assert cut
     assert all(len(one.turns) < 4 for one in cut)
 
 

@@ -50,6 +50,24 @@ def test_a_step_that_says_nothing_of_it_is_no_anomaly():
         TrainConfig(watch=Watch(gap=0.1))
 
 
+def test_a_gradient_that_is_no_number_is_told_at_once_and_is_no_measure_for_later_ones():
+    stops = Stops(Watch(gradient=2.0, patience=2))
+    stops.look(1, {"grad_norm": float("nan")})
+    for step in range(2, 30):  # sound ones, of which the first is compared with nothing
+        stops.look(step, {"grad_norm": 1.0 if step % 7 else float("inf")})
+    stops.look(30, {"grad_norm": float("nan")})
+    with pytest.raises(Anomaly, match="the gradient is nan long, more than 2 times the 1 of the last steps"):
+        stops.look(31, {"grad_norm": float("nan")})
+
+
+def test_a_gap_is_told_since_the_first_step_of_the_run_also_after_it_was_resumed(tmp_path):
+    told = tmp_path / "metrics.jsonl"
+    told.write_text('{"step": 1, "reward": 0.1}\n{"step": 2, "reward": 0.25, "metric_gap": 0.0}\n')
+    with pytest.raises(Anomaly, match=r"since the first step .* above 0.3 \(reward 0.25 then, 0.9 now\)"):
+        Stops(Watch(gap=0.3, patience=1), told).look(9, {"metric_gap": 0.4, "reward": 0.9})
+    Stops(Watch(gap=0.3, patience=1), tmp_path / "none.jsonl").look(1, {"metric_gap": 0.4, "reward": 0.9})
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_run_that_will_not_recover_ends_with_one_line_and_goes_on_with_another_bound(tmp_path, capsys):

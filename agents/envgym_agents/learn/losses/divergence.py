@@ -13,7 +13,7 @@ from torch import Tensor
 
 from envgym_agents.learn.losses.units import sum_per
 
-__all__ = ["Kind", "between", "estimate", "k1", "k2", "to_go"]
+__all__ = ["Kind", "between", "descended", "estimate", "k1", "to_go"]
 
 Kind = Literal["reverse", "forward", "js"]
 """KL(policy || other), which avoids what the other would not do; KL(other || policy), which keeps all it would do;
@@ -31,14 +31,11 @@ def k1(logprobs: Tensor, other: Tensor) -> Tensor:
     return logprobs - other
 
 
-def k2(logprobs: Tensor, other: Tensor) -> Tensor:
-    """``(log pi - log other)^2 / 2`` [K], whose gradient is on average that of KL(pi || other). Source: as `k1`."""
-    return (logprobs - other).square() / 2.0
-
-
 def estimate(logprobs: Tensor, other: Tensor, *, kind: Kind = "reverse") -> Tensor:
-    """An unbiased estimate of the divergence from the policy's own samples [K], token by token.
+    """An unbiased estimate of the divergence's value from the policy's own samples [K], token by token.
 
+    To be told, not to be descended: samples move with the policy, and its own gradient does not know that. That of
+    the reverse kind is on average the forward KL's, and that of the others is no divergence's at all (`descended`).
     With d = log other - log pi and rho = exp(d): reverse ``rho - d - 1`` (k3), forward ``rho d - (rho - 1)``, js
     ``(rho d - (1 + rho) log((1 + rho) / 2)) / 2``: each the generator of an f-divergence, shifted so that it is
     zero and flat at rho = 1.
@@ -52,6 +49,25 @@ def estimate(logprobs: Tensor, other: Tensor, *, kind: Kind = "reverse") -> Tens
     if kind == "forward":
         return rho * apart - (rho - 1.0)
     return (rho * apart - (1.0 + rho) * ((1.0 + rho) / 2.0).log()) / 2.0
+
+
+def descended(logprobs: Tensor, other: Tensor, *, kind: Kind = "reverse") -> Tensor:
+    """`estimate` [K] with the gradient that is on average the divergence's own, token by token.
+
+    Of an f-divergence E_pi[f(rho)] that is ``E_pi[(f(rho) - rho f'(rho)) grad log pi]``, up to a constant that adds
+    nothing on average. With d and rho as in `estimate`: reverse ``-d``, forward ``1 - rho``, js
+    ``-log((1 + rho) / 2) / 2``. Of the reverse kind so is the gradient of ``d^2 / 2`` (k2).
+    Source: the log-derivative trick; f and f' as in `estimate`.
+    """
+    apart = (other - logprobs.detach()).clamp(-30.0, 30.0)
+    rho = apart.exp()
+    if kind == "reverse":
+        slope = -apart
+    elif kind == "forward":
+        slope = 1.0 - rho
+    else:
+        slope = -((1.0 + rho) / 2.0).log() / 2.0
+    return estimate(logprobs.detach(), other, kind=kind) + slope * (logprobs - logprobs.detach())
 
 
 def between(logs: Tensor, other: Tensor, *, kind: Kind = "reverse") -> Tensor:

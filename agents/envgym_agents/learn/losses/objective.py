@@ -191,10 +191,8 @@ class Objective:
         if chosen.estimate == "exact":
             term = (own.weights * own.divergence).sum()
             return term, term
-        if chosen.estimate == "squared":
-            found = divergence.k2(own.logprobs, own.reference)
-        else:
-            found = divergence.estimate(own.logprobs, own.reference, kind=chosen.kind)
+        made = divergence.estimate if chosen.estimate == "k3" else divergence.descended
+        found = made(own.logprobs, own.reference, kind=chosen.kind)
         return (own.weights * found).sum(), (own.weights * shown).sum()
 
     def _preferences(self, own: Tokens, metrics: Metrics) -> tuple[Tensor, Metrics]:

@@ -65,7 +65,7 @@ CASES = {
     "one bound": ({"clip_high": 0.2}, {"epsilon_high": 0.2}),
     "two-sided": ({"dual_clip": 4.0}, {"delta": 4.0}),
     "by sequence": ({"ratio": "sequence"}, {"importance_sampling_level": "sequence"}),
-    "with a divergence": ({"kl": 0.1}, {"beta": 0.1}),
+    "with a divergence": ({"kl": 0.1, "divergence": {"estimate": "k3"}}, {"beta": 0.1}),
 }
 TYPES = {"grpo": "episode", "bnpo": "token", "dapo": "token"}
 
