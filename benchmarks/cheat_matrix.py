@@ -95,8 +95,9 @@ def main() -> None:
     found = asyncio.run(matrix(kinds, names, count, cheats))
     for kind, attempts in found.items():
         for attempt in attempts:
-            if attempt.gains:
-                print(f"{kind}: {attempt.cheat} gains on {attempt.task}: {attempt.evidence}")
+            if attempt.gains or attempt.failed:
+                did = "gains" if attempt.gains else "failed"
+                print(f"{kind}: {attempt.cheat} {did} on {attempt.task}: {attempt.evidence}")
     rows = [
         Row(
             f"{kind}: attempts that gained",
@@ -109,6 +110,11 @@ def main() -> None:
         )
         for kind, attempts in found.items()
     ]
+    rows += [
+        Row(f"{kind}: attempts that failed", float(sum(one.failed for one in attempts)), float(len(attempts)),
+            "attempts", "number", bar=0, absolute=True)
+        for kind, attempts in found.items()
+    ]  # fmt: skip
     finish("cheat_matrix", rows, given, packages=list(names), tasks_of_each=count, cheats=len(cheats))
 
 

@@ -121,18 +121,25 @@ def _show_audit(found: Finding) -> None:
         (
             attempt.cheat,
             attempt.family,
-            "GAINS" if attempt.gains else "no gain",
+            "GAINS" if attempt.gains else "failed" if attempt.failed else "no gain",
             f"{attempt.reward:g}",
             f"{attempt.idle:g}",
             (f"{attempt.task}: " if tasks > 1 else "") + attempt.evidence,
         )
-        for attempt in sorted(found.audit, key=lambda attempt: (not attempt.gains, attempt.family, attempt.cheat))
+        for attempt in sorted(found.audit, key=_first)
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
         print("  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[5]]))
     count = len(found.leaks)
     print(f"{found.name}: {f'{count} attempts gain' if count != 1 else '1 attempt gains'} more than doing nothing")
+    if failed := sum(attempt.failed for attempt in found.audit):
+        print(f"{found.name}: of {failed} of them nothing is known: the world failed under them; play them again")
+
+
+def _first(attempt: Attempt) -> tuple[bool, bool, str, str]:
+    """What gained stands above what failed, and that above the rest."""
+    return not attempt.gains, not attempt.failed, attempt.family, attempt.cheat
 
 
 async def _environment(

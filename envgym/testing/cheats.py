@@ -44,13 +44,16 @@ class Cheat:
 class Attempt:
     """What one cheat got on one task.
 
-    gains: it got more than doing nothing. reward, idle: the two rewards. evidence: what is known of its end.
+    gains: it got more than doing nothing. failed: the world or its grader failed under it, so that nothing was
+    paid, and nothing is known of what would have been. reward, idle: the two rewards. evidence: what is known of
+    its end.
     """
 
     cheat: str
     family: str
     task: str
     gains: bool
+    failed: bool
     reward: float
     idle: float
     evidence: str
@@ -108,6 +111,7 @@ def _compared(cheat: Cheat, task: Task, played: Episode, nothing: Episode) -> At
         cheat.family,
         task.id,
         bool(more),
+        played.failure is not None,
         got["reward"],
         least["reward"],
         visible(evidence)[:300],

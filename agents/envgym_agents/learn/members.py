@@ -142,7 +142,7 @@ def chosen(group: Group, config: Reinforce, rng: np.random.Generator) -> Group:
 
 
 def _penalty(episode: Episode, members: Members) -> float:
-    """GRPO-RoC's: the share of an episode's calls that failed (0.5: none made), plus that of turns without an action.
+    """GRPO-RoC's: the share of an episode's calls that failed (0.5: none made), plus that of turns with no action.
 
     A call is what the world answered as one: a message with calls, or any action of a world that lists them. It
     failed where the channel says so. Source: rStar2-Agent (Shang et al. 2025, arXiv 2508.20722), whose code counts

@@ -37,8 +37,9 @@ class CodeRepairGrader:
     that pass now), p2p (share of the passing tests that still do; 0.0 when they were not run), stripped (files
     of the patch that do not count and were left out), malformed (the patch does not apply), timeout, out_of_memory,
     crashed (the tests' process ended early), voided (a test that must fail was reported as anything else: what
-    the tests said is worth nothing), patch_lines, lint (problems that the patch adds, see `problems`), and, where
-    the task has an answer, patch_similarity. A kind of task has channels of its own (see `kinds`).
+    the tests said is worth nothing), patch_lines, lint (problems that the patch adds to Python's files, left out
+    where it changes none, see `problems`), and, where the task has an answer, patch_similarity. A kind of task has
+    channels of its own (see `kinds`).
     types: also types, the type errors that the patch adds, left out where there is nothing to say; it takes seconds
     for each new submission. Raises ValueError where mypy is not installed.
     """
@@ -232,10 +233,9 @@ async def _quality(
 ) -> dict[str, float]:
     """The channels that no test decides."""
     python = [path for path in changed if path.endswith(".py")]
-    found = {
-        "patch_lines": float(patch_lines(base, changed)),
-        "lint": float(sum(problems(changed[path]) - problems(base.get(path)) for path in python)),
-    }
+    found = {"patch_lines": float(patch_lines(base, changed))}
+    if python:
+        found["lint"] = float(sum(problems(changed[path]) - problems(base.get(path)) for path in python))
     if patch := _gold(trials.task):
         try:
             gold = await _answer(trials)
@@ -295,5 +295,5 @@ def _ended(report: TestReport) -> dict[str, float]:
 
 def _channels(**given: float) -> dict[str, float]:
     names = ("reward", "resolved", "success", "f2p", "p2p", "stripped", "malformed", "timeout", "voided",
-             "out_of_memory", "crashed", "patch_lines", "lint")  # fmt: skip
+             "out_of_memory", "crashed", "patch_lines")  # fmt: skip
     return dict.fromkeys(names, 0.0) | given

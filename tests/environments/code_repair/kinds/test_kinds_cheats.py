@@ -23,7 +23,7 @@ def test_no_cheat_of_the_sample_and_of_the_kind_gains_anything(kind, made_of_she
         assert {cheat.name for cheat in played} >= {*SAMPLE}
         memo = Memo()
         found = await audit([task], lambda one: CodeRepair(one, backend, memo=memo), played, idle=IDLE.script)
-        assert not [attempt for attempt in found if attempt.gains]
+        assert not [attempt for attempt in found if attempt.gains or attempt.failed]
 
     in_backend(body)
 

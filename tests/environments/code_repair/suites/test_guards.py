@@ -75,6 +75,7 @@ def test_a_repair_is_resolved_doing_nothing_is_not_and_lies_gain_nothing(money: 
         grader = CodeRepairGrader(backend, memo=Memo())
         right = await grader.grade(task, patch(task, lambda text: text.replace("-=", "+=")))
         assert (right.reward, right.channels["f2p"], right.channels["p2p"]) == (1.0, 1.0, 1.0), right
+        assert "lint" not in right.channels, "nothing is known of the form of other languages than Python"
         nothing = await grader.grade(task, "")
         assert (nothing.reward, nothing.channels["f2p"], nothing.channels["voided"]) == (0.0, 0.0, 0.0)
         for name, code in LIES.items():
