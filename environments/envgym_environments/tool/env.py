@@ -4,6 +4,7 @@ A `ToolWorld` is tools with a state. One that can dump and load that state has e
 cannot (a server, a service) is played again. What an episode was worth is told at its end, in named channels.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -124,9 +125,13 @@ class ToolPlay:
         return Step(observation, channels=channels, state_key=self._key(), **more)
 
     def _key(self) -> str:
-        if isinstance(self._world, Stateful):
-            return json.dumps(self._world.dump(), sort_keys=True)[:4000]
-        return ""
+        """Of all that what follows depends on: the world, what is wanted, and the calls where those are graded."""
+        if not isinstance(self._world, Stateful):
+            return ""
+        graded = isinstance(self.task.metadata.get("calls"), list)
+        made = [[call.name, call.arguments] for call in self._made] if graded else []
+        whole = json.dumps([self._world.dump(), self._goal, made], sort_keys=True)
+        return hashlib.blake2b(whole.encode(), digest_size=16).hexdigest()
 
     def _ended(self, text: str) -> Step:
         gold = self.task.metadata.get("calls")

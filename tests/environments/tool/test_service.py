@@ -57,8 +57,8 @@ def test_tasks_are_data_that_is_drawn_without_end() -> None:
             service_tasks(**wrong)  # type: ignore[arg-type]
 
 
-async def _played(actions, task) -> Step:
-    env = make(SPEC, task)
+async def _played(actions, task, **options) -> Step:
+    env = make(SPEC, task, **options)
     step = await env.reset(seed=0)
     for action in actions:
         if step.stop is None:
@@ -112,6 +112,25 @@ def test_a_refused_change_leaves_nothing_half_done() -> None:
         assert msgspec.json.decode((await env.snapshot()).state)["state"]["db"] == before
 
     asyncio.run(run())
+
+
+def test_a_state_key_differs_where_the_future_may() -> None:
+    task = next(task for task in service_tasks(service="retail", difficulty=5) if "urgent" in task.prompt)
+    user = next(call for call in _expert_actions(task) if "find_user" in f"{[c.name for c in call.calls]}")
+
+    def key(*actions, **options) -> str:
+        return asyncio.run(_played(actions, task, **options)).state_key
+
+    assert key() != key(user), "who is known decides what may be done"
+    assert key("Well.") != key("I am unable to do that."), "what had to be told was told"
+    assert key("Well.") != key("Well.", "Well."), "after sixty sentences the user leaves"
+    assert key("One.") == key("Two."), "but which words told nothing is nothing that is kept"
+    assert key("One?", user="actor") != key("Two?", user="actor"), "whoever plays the user may keep every word"
+    task = service_tasks(service="files", difficulty=1)[0]
+    _, _, name, _, folder = task.prompt.split(" ")
+    path = f"{folder.rstrip('.')}/{name}"
+    lines = [Action.call("append_line", path=path, line=line) for line in ("a", "b", "x" * 500)]
+    assert key(lines[0], lines[2]) != key(lines[1], lines[2]), "what was done long ago is not forgotten"
 
 
 def test_an_actor_may_play_the_user() -> None:

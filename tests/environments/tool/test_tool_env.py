@@ -95,6 +95,20 @@ def test_channels_are_what_the_task_knows_and_nothing_known_is_no_reward():
     assert paid.reward == 4.0, "ToolRL's most: format 1 and correctness 3"
 
 
+def test_a_state_key_forgets_nothing_that_what_follows_depends_on():
+    notes = [Action.call("note", text=f"{mark}{'x' * 199}") for mark in "ab"]
+    long = [Action.call("note", text="y" * 200)] * 30
+
+    def key(*actions: Action, **metadata) -> str:
+        known = {**office_task(0).metadata, **metadata}
+        return play(make("tool", office_task(0).model_copy(update={"metadata": known})), *actions)[-1].state_key
+
+    assert key(*long, notes[0]) != key(*long, notes[1])
+    look = Action.call("look", drawer="left")
+    assert key() == key(look), "looking changes nothing"
+    assert key(calls=[]) != key(look, calls=[]), "unless calls are what is graded"
+
+
 def test_an_mcp_server_is_played_and_its_misbehaviour_ends_nothing():
     task = Task(id="mcp", prompt="add", metadata={"answer": "5"})
     env = make("tool", task, mcp=[sys.executable, str(LINES)], call_s=60)

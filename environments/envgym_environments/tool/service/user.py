@@ -8,7 +8,7 @@ import re
 
 from envgym_environments.tool.service.desk import Case
 
-__all__ = ["GOODBYE", "agrees", "answer_of", "told"]
+__all__ = ["GOODBYE", "agrees", "answer_of", "told", "told_of"]
 
 GOODBYE = "Thank you, that is all. Goodbye."
 _DONE = re.compile(r"anything else|something else|else i can|goodbye|all done|is (now )?done|all set")
@@ -43,6 +43,11 @@ def answer_of(case: Case, stated: int, text: str) -> tuple[str, int, bool]:
 
 def told(case: Case, said: list[str]) -> float:
     """The share of what had to be told that was: each text or one of its forms, in some message; 1.0 of none."""
-    words = [text.lower().replace(",", "") for text in said]
-    found = [any(form.lower() in text for form in tell.split("|") for text in words) for tell in case.tell]
+    found = told_of(case, said)
     return sum(found) / len(found) if found else 1.0
+
+
+def told_of(case: Case, said: list[str]) -> list[bool]:
+    """Of each text that must be told, whether it was."""
+    words = [text.lower().replace(",", "") for text in said]
+    return [any(form.lower() in text for form in tell.split("|") for text in words) for tell in case.tell]
