@@ -46,9 +46,7 @@ class Noise:
         return state, self._noisy(step, seen.rng)
 
     def _noisy(self, step: Step, rng: np.random.Generator) -> Step:
-        observation = tuple(
-            retold(message, lambda text: self._garbled(text, rng)) for message in step.observation
-        )
+        observation = tuple(retold(message, lambda text: self._garbled(text, rng)) for message in step.observation)
         if not self.sigma or step.reward is None:
             return replace(step, observation=observation)
         reward = float(step.reward + rng.normal(0.0, self.sigma))
@@ -89,9 +87,7 @@ class Perturbation:
 
     def see(self, state: State, action: Action, step: Step, seen: Seen) -> tuple[State, Step]:
         """With lines missing or moved."""
-        observation = tuple(
-            retold(one, lambda text: self._torn(text, seen.rng)) for one in step.observation
-        )
+        observation = tuple(retold(one, lambda text: self._torn(text, seen.rng)) for one in step.observation)
         return state, replace(step, observation=observation)
 
     def _torn(self, text: str, rng: np.random.Generator) -> str:

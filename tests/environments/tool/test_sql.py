@@ -221,7 +221,9 @@ def test_queries_are_the_same_when_their_rows_are(
 def test_cells_are_compared_as_sqlites_users_expect(database, one: str, other: str, equal: bool) -> None:
     wanted = references(f"SELECT {one}", [database])
     assert grade(f"SELECT {other}", wanted, [database], ordered=False)["reward"] == equal
-    assert grade(f"SELECT {one}", references(f"SELECT {other}", [database]), [database], ordered=True)["seen"] == equal
+    assert (
+        grade(f"SELECT {one}", references(f"SELECT {other}", [database]), [database], ordered=True)["seen"] == equal
+    )
 
 
 def test_an_order_counts_where_the_query_itself_asks_for_one() -> None:

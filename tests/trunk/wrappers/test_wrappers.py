@@ -164,7 +164,9 @@ def test_a_budget_sees_calls_in_plain_text_where_a_world_lists_no_legal_actions(
 
     said = ("go", '{"name": "go", "arguments": {"where": "x"}}', "go a b c", "let us go", '{"name": "fly"}')
     steps = play(Quiet(*[Step((Message(role="user", content="seen"),))] * 5), Budget(total=9, price=2), *said)
-    assert [step.channels["budget_left"] for step in steps] == [9, 7, 5, 3, 3, 3], "a wrong call costs, words do not"
+    assert [step.channels["budget_left"] for step in steps] == [9, 7, 5, 3, 3, 3], (
+        "a wrong call costs, words do not"
+    )
 
 
 def test_what_is_said_beside_a_picture_is_changed_too_and_the_picture_is_not():

@@ -47,7 +47,8 @@ class Case:
     """One user and what they want.
 
     opening: the first words. wants: what is asked for afterwards, one by one. facts: what the user answers when a
-    message names one of the words (separated by "|"). gold: the calls that change the database as it should be
+    message names one of the words (separated by "|"). recalls: sentences by their words, of which the user says
+    those that share the most with a question (see `scenario`). gold: the calls that change the database as it should be
     changed, none where nothing may be. tell: texts of which each must be said to the user. owner: who calls.
     refuse: whether the request is against the policy, so that the user must be told no.
     before: calls that were made before the case begins. holds: questions to the desk that must be answered yes at
@@ -67,6 +68,7 @@ class Case:
     holds: list[ToolCall] = field(default_factory=list)
     compared: bool = True
     instructions: str = ""
+    recalls: dict[str, str] = field(default_factory=dict)
 
 
 @cache

@@ -20,6 +20,7 @@ from envgym.env import THE_AGENT, Step, StopReason
 from envgym.messages import Action, Message, ToolCall
 from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
+from envgym.tools import compact
 from envgym_environments.experts import expert_of
 from envgym_environments.played import Answer, Rules, draws, lazy_tasks, played
 from envgym_environments.tool.service.desk import Case, Desk, Refused, replayed, specs_of
@@ -238,7 +239,8 @@ def _decide(task: Task, seen: Sequence[Step]) -> Action:
     script: list[ToolCall | str] = [f"Please tell me: {keys.split('|')[0]}?" for keys in case.facts]
     script += case.looks
     script += ["Noted. Is there anything else?"] * len(case.wants)
-    script += ["I will do just that. Shall I proceed?", *case.gold] if case.gold else []
+    if case.gold:
+        script += [f"I will do just this: {'; '.join(map(compact, case.gold))}. Shall I proceed?", *case.gold]
     forms = " ".join(tell.split("|")[0] for tell in case.tell)
     end = "I cannot do that: it is against our policy." if case.refuse else f"It is done. {forms}"
     script.append(f"{end} Is there anything else?")
