@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from envgym_environments.tool.mcp_tools import McpServer, McpTools
 
-from envgym import EnvironmentFailure, Toolbox, ToolCall, World, make_backend
+from envgym import Action, EnvironmentFailure, Step, Task, Toolbox, ToolCall, World, make, make_backend
 from envgym.toolbox import ToolFault, ToolLimits, ToolResult
 
 SERVERS = Path(__file__).parent / "servers"
@@ -256,5 +256,55 @@ def test_a_server_in_a_sandbox_speaks_over_a_forwarded_line(at):
                 assert (await one(box, "add", a=2, b=3)).text == "5"
                 assert (await one(box, "die")).fault is ToolFault.DIED
                 assert (await one(box, "count")).text == "1"
+
+    asyncio.run(main())
+
+
+SUM = Task(
+    id="sum", prompt="Add 2 and 3.", metadata={"answer": "5"},
+    world=World(files={"/srv/lines.py": (SERVERS / "lines.py").read_text()}),
+)  # fmt: skip
+
+
+async def added(env) -> Step:
+    await env.reset(seed=0)
+    assert (await env.step(Action.call("add", a=2, b=3))).text == "5"
+    step = await env.step(Action.say("5"))
+    await env.close()
+    return step
+
+
+def test_a_program_that_serves_at_an_address_is_asked_for_by_options():
+    port = free_port()
+    url, before = f"http://127.0.0.1:{port}/mcp", children()
+    env = make("tool", SUM, mcp=[*LINES, str(port)], mcp_url=url, call_s=60)
+    assert asyncio.run(added(env)).reward == 1.0
+    assert not left(before)
+    for options, said in (
+        ({"mcp": url, "mcp_url": url}, "is for a program"),
+        ({"mcp_url": url}, "mcp is not given, which it belongs to"),
+        ({"base_url": url}, "openapi is not given"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            make("tool", SUM, **options)
+    wrong = SUM.model_copy(update={"metadata": {"tools": {"mpc": "x"}}})
+    with pytest.raises(ValueError, match="metadata.tools has 'mpc'; did you mean 'mcp'"):
+        make("tool", wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.parametrize("at", [{}, {"mcp_url": "http://127.0.0.1:8765/mcp"}], ids=["stdio", "http"])
+def test_a_server_in_a_sandbox_is_asked_for_by_options(at):
+    async def main() -> None:
+        async with make_backend("namespace") as backend:
+            command = ["python3", "/srv/lines.py", *(["8765"] if at else [])]
+            env = make("tool-sandboxed", SUM, backend=backend, mcp=command, **at, call_s=60)
+            assert {"add", "die"} <= {spec.name for spec in env.tools}
+            assert (await added(env)).reward == 1.0
+            assert not [name for name in os.listdir("/srv") if name == "lines.py"], "it ran inside"
+            for options, said in (({}, "no server is named"), ({"mcp": "http://x/mcp"}, "is for a program")):
+                with pytest.raises(ValueError, match=said):
+                    make("tool-sandboxed", SUM, backend=backend, **options)
 
     asyncio.run(main())

@@ -27,14 +27,7 @@ _TOLD = re.compile(
     r"(?i)^(?:you )?(?:say|mention|tell|state|reply|answer)(?: (?:to )?(?:the )?(?:service )?agent)?(?: that)? "
 )
 _STOP = frozenset(
-    """
-    a able about agent all also am an and any are as ask asks at be been but by can code could confirm did do does
-    else find for from get give had has have help her him his how if in into is it its just know let like live
-    living made make many may me might more much my name need new no not now number of ok on or our out please
-    provide residing say says service share should so some still sure tell thank thanks that the their them then
-    there these they this those to us user want wanted was we well were what when where which who whom why will
-    with would yes you your yours zip zipcode
-    """.split()
+    ["a", "able", "about", "agent", "all", "also", "am", "an", "and", "any", "are", "as", "ask", "asks", "at", "be", "been", "but", "by", "can", "code", "could", "confirm", "did", "do", "does", "else", "find", "for", "from", "get", "give", "had", "has", "have", "help", "her", "him", "his", "how", "if", "in", "into", "is", "it", "its", "just", "know", "let", "like", "live", "living", "made", "make", "many", "may", "me", "might", "more", "much", "my", "name", "need", "new", "no", "not", "now", "number", "of", "ok", "on", "or", "our", "out", "please", "provide", "residing", "say", "says", "service", "share", "should", "so", "some", "still", "sure", "tell", "thank", "thanks", "that", "the", "their", "them", "then", "there", "these", "they", "this", "those", "to", "us", "user", "want", "wanted", "was", "we", "well", "were", "what", "when", "where", "which", "who", "whom", "why", "will", "with", "would", "yes", "you", "your", "yours", "zip", "zipcode"]
 )
 
 
