@@ -80,7 +80,8 @@ class Budget:
     """Calls cost what `prices` says (`price` where it says nothing), and `total` may be spent.
 
     What costs more than is left is refused and costs nothing. When nothing is left the episode is LOST, unless the
-    world ended it. Plain text that calls nothing is free. show: what is left stands below every observation. Channel: "budget_left".
+    world ended it. Plain text that calls nothing is free. show: what is left stands below every observation.
+    Channel: "budget_left".
     """
 
     total: float = 10.0

@@ -56,8 +56,8 @@ class Specificity:
             return {}, seen.last
         if not task.prompt:
             raise ValueError(
-                f"specificity.level is {self.level!r}, but the prompt of task {task.id!r} is empty, so no words can "
-                "take its place; give the task a prompt, or leave the wrapper out"
+                f"specificity.level is {self.level!r}, but the prompt of task {task.id!r} is empty, so no words "
+                "can take its place; give the task a prompt, or leave the wrapper out"
             )
         observation = tuple(
             retold(one, lambda text: text.replace(task.prompt, told)) for one in seen.last.observation

@@ -29,7 +29,7 @@ State = dict[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Where a twist is: the task, the step that the agent answers, the generator of this turn, the world's tools."""
+    """Where a twist is: the task, the step that the agent answers, this turn's generator, the world's tools."""
 
     task: Task
     last: Step

@@ -61,8 +61,8 @@ class ToolPlay:
 
     The end is graded by what the task knows (`Task.metadata`), each a channel in [0, 1], their mean the reward:
     "state": the part of the final state that `goal` names; "answer": the last text, or what stands behind its last
-    "Final Answer:", is ``metadata["answer"]`` (see `answers`); "calls": ToolRL's share of ``metadata["calls"]``, with its parts beside it
-    (`ToolMatch.channels`). A task that knows nothing of these has no reward: None, not 0.
+    "Final Answer:", is ``metadata["answer"]`` (see `answers`); "calls": ToolRL's share of ``metadata["calls"]``,
+    with its parts beside it (`ToolMatch.channels`). A task that knows nothing of these has no reward: None, not 0.
     """
 
     uses_seed = False

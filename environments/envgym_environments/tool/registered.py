@@ -57,26 +57,24 @@ def tool_tasks(count: int = 100, *, things: int = 4, path: str = "") -> TaskSet:
 
 
 def make_tool_env(
-    task: Task, *, world: str = "", mcp: str | list[str] = "", mcp_url: str = "", openapi: str = "",
-    base_url: str = "", call_s: float = 20.0, calls: int = 32,
+    task: Task, *, world: str = "", mcp: str | list[str] = "", openapi: str = "", base_url: str = "",
+    call_s: float = 20.0, calls: int = 32,
 ) -> Env | Playable:  # fmt: skip
     """The tools that a task is played over; without any of these options those of the office.
 
     world: "module:name" of a plain function or class ``make(task, seed) -> ToolWorld``. mcp: the command of an
-    MCP server that speaks over its input and output, or a server's address; mcp_url: the address at which the
-    command's program serves instead. openapi: the path of a document; base_url: the address of its service. call_s:
-    seconds of one call; calls: in one message. A task may name its own in ``metadata["tools"]``, an object of
-    these options.
+    MCP server, or its address. openapi: the path of a document. base_url: the address of its service, or that at
+    which the command of `mcp` serves instead of over its input and output. call_s: seconds of one call; calls: in
+    one message. A task may name its own in ``metadata["tools"]``, an object of these options.
     """
-    given = {"world": world, "mcp": mcp, "mcp_url": mcp_url, "openapi": openapi, "base_url": base_url}
+    given = {"world": world, "mcp": mcp, "openapi": openapi, "base_url": base_url}
     chosen = _chosen(task, given)
     places = [name for name in ("world", "mcp", "openapi") if chosen.get(name)]
     if len(places) > 1:
         raise ValueError(f"tools are named by {' and '.join(places)}; name one of them")
-    for name, needs in (("mcp_url", "mcp"), ("base_url", "openapi")):
-        if chosen.get(name) and places != [needs]:
-            raise ValueError(f"{name} is {chosen[name]!r}, but {needs} is not given, which it belongs to")
-    limits = {"deadline_s": call_s, "calls": calls}
+    if chosen.get("base_url") and places not in (["mcp"], ["openapi"]):
+        raise ValueError(f"base_url is {chosen['base_url']!r}, of nothing; it belongs to mcp or openapi")
+    limits: dict[str, Any] = {"deadline_s": call_s, "calls": calls}
     if not places:
         return exact_env(task, Office, limits)
     if places == ["world"]:
@@ -86,16 +84,16 @@ def make_tool_env(
 
 
 def make_tool_sandboxed(
-    task: Task, *, backend: SandboxBackend, mcp: str | list[str] = "", mcp_url: str = "", call_s: float = 20.0,
+    task: Task, *, backend: SandboxBackend, mcp: str | list[str] = "", base_url: str = "", call_s: float = 20.0,
     calls: int = 32,
 ) -> Playable:  # fmt: skip
     """The tools of an MCP server that is started in a sandbox with the task's world.
 
-    mcp: its command there (over input and output that needs a ``python3`` there); mcp_url: the address in the
+    mcp: its command there (over input and output that needs a ``python3`` there); base_url: the address in the
     sandbox at which it serves instead. call_s: seconds of one call; calls: in one message. A task may name its own
     in ``metadata["tools"]``. Raises ValueError without a command.
     """
-    chosen = _chosen(task, {"mcp": mcp, "mcp_url": mcp_url})
+    chosen = _chosen(task, {"mcp": mcp, "base_url": base_url})
     if not chosen.get("mcp"):
         raise ValueError(f"task {task.id!r}: no server is named; give its command as mcp, or as metadata.tools.mcp")
     making, specs = _mcp(task, chosen, call_s, backend)
@@ -166,10 +164,10 @@ def _mcp(
 def _server(chosen: Mapping[str, Any], call_s: float, inside: bool) -> "McpServer":
     from envgym_environments.tool.mcp_tools import McpServer
 
-    where, url = chosen["mcp"], str(chosen.get("mcp_url") or "")
+    where, url = chosen["mcp"], str(chosen.get("base_url") or "")
     if isinstance(where, str) and where.startswith(("http://", "https://")):
         if url or inside:
-            besides = f"mcp_url {url!r}" if url else "a sandbox"
+            besides = f"base_url {url!r}" if url else "a sandbox"
             raise ValueError(
                 f"mcp is the address {where!r}, and {besides} is for a program; give its command as mcp"
             )

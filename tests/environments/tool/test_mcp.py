@@ -277,24 +277,23 @@ async def added(env) -> Step:
 def test_a_program_that_serves_at_an_address_is_asked_for_by_options():
     port = free_port()
     url, before = f"http://127.0.0.1:{port}/mcp", children()
-    env = make("tool", SUM, mcp=[*LINES, str(port)], mcp_url=url, call_s=60)
+    env = make("tool", SUM, mcp=[*LINES, str(port)], base_url=url, call_s=60)
     assert asyncio.run(added(env)).reward == 1.0
     assert not left(before)
     for options, said in (
-        ({"mcp": url, "mcp_url": url}, "is for a program"),
-        ({"mcp_url": url}, "mcp is not given, which it belongs to"),
-        ({"base_url": url}, "openapi is not given"),
+        ({"mcp": url, "base_url": url}, "is for a program"),
+        ({"base_url": url}, "it belongs to mcp or openapi"),
     ):
         with pytest.raises(ValueError, match=said):
             make("tool", SUM, **options)
     wrong = SUM.model_copy(update={"metadata": {"tools": {"mpc": "x"}}})
-    with pytest.raises(ValueError, match="metadata.tools has 'mpc'; did you mean 'mcp'"):
+    with pytest.raises(ValueError, match=r"metadata\.tools has 'mpc'; did you mean 'mcp'"):
         make("tool", wrong)
 
 
 @pytest.mark.slow
 @pytest.mark.namespaces
-@pytest.mark.parametrize("at", [{}, {"mcp_url": "http://127.0.0.1:8765/mcp"}], ids=["stdio", "http"])
+@pytest.mark.parametrize("at", [{}, {"base_url": "http://127.0.0.1:8765/mcp"}], ids=["stdio", "http"])
 def test_a_server_in_a_sandbox_is_asked_for_by_options(at):
     async def main() -> None:
         async with make_backend("namespace") as backend:

@@ -99,8 +99,10 @@ def test_channels_are_what_the_task_knows_and_nothing_known_is_no_reward():
 @pytest.mark.parametrize(
     ("said", "wanted", "right"),
     [
-        ("42", "42", True), ("42.", "42", True), ("**42**", "42", True), ("42.0", "42", True), ("1,420", "1420", True),
-        ("Thought: so\nFinal Answer: 42", "42", True), ("rome", "Rome", True), ("  'New  York'! ", "new york", True),
+        ("42", "42", True), ("42.", "42", True), ("**42**", "42", True), ("42.0", "42", True),
+        ("1,420", "1420", True),
+        ("Thought: so\nFinal Answer: 42", "42", True), ("rome", "Rome", True),
+        ("  'New  York'! ", "new york", True),
         ("not 42", "42", False), ("1420", "42", False), ("42 or 43", "42", False), ("-42", "42", False),
         ("4,2", "42", False), ("Rome, not Oslo", "Oslo", False), ("", "42", False), ("42?", "42", False),
         ("12345678901234567890", "12345678901234567891", False), ("0.1", "0.10", True),

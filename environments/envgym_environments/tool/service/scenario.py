@@ -11,12 +11,13 @@ from collections.abc import Iterable
 __all__ = ["facts_of", "recalled", "recalls_of"]
 
 _CAPITAL = r"[A-Z][\w'-]*"
+_AM = r"(?:[Yy]our? (?:name is|are)|[Yy]ou're|called)"
 _IDENTITY = "identi|verif|authenti"
 _SLOTS = (
     ("user id", f"user id|username|account|{_IDENTITY}", r"\b([a-z]+_[a-z]+_\d+)\b"),
     ("email", f"email|e-mail|{_IDENTITY}", r"([\w.+-]+@[\w-]+(?:\.[\w-]+)+)"),
     ("zip code", f"zip|postal|postcode|{_IDENTITY}", r"(?<![\w#])(\d{5})(?!\w)"),
-    ("name", f"name|who you are|who am i|{_IDENTITY}", rf"(?:[Yy]our? (?:name is|are)|[Yy]ou're|called) ({_CAPITAL} {_CAPITAL})"),
+    ("name", f"name|who you are|who am i|{_IDENTITY}", rf"{_AM} ({_CAPITAL} {_CAPITAL})"),
     ("address", "address|live|city|located", r"(?:live|living|residing|reside|from) (?:in )?([A-Z#\d][^.]*)"),
 )  # fmt: skip
 """What it is called, the words that ask for it, and how it looks."""
@@ -26,9 +27,15 @@ _CONDITION = re.compile(r"(?is)if (?:and only if )?(.+?), (?:then )?(.+)")
 _TOLD = re.compile(
     r"(?i)^(?:you )?(?:say|mention|tell|state|reply|answer)(?: (?:to )?(?:the )?(?:service )?agent)?(?: that)? "
 )
-_STOP = frozenset(
-    ["a", "able", "about", "agent", "all", "also", "am", "an", "and", "any", "are", "as", "ask", "asks", "at", "be", "been", "but", "by", "can", "code", "could", "confirm", "did", "do", "does", "else", "find", "for", "from", "get", "give", "had", "has", "have", "help", "her", "him", "his", "how", "if", "in", "into", "is", "it", "its", "just", "know", "let", "like", "live", "living", "made", "make", "many", "may", "me", "might", "more", "much", "my", "name", "need", "new", "no", "not", "now", "number", "of", "ok", "on", "or", "our", "out", "please", "provide", "residing", "say", "says", "service", "share", "should", "so", "some", "still", "sure", "tell", "thank", "thanks", "that", "the", "their", "them", "then", "there", "these", "they", "this", "those", "to", "us", "user", "want", "wanted", "was", "we", "well", "were", "what", "when", "where", "which", "who", "whom", "why", "will", "with", "would", "yes", "you", "your", "yours", "zip", "zipcode"]
-)
+_COMMON = """
+    a able about agent all also am an and any are as ask asks at be been but by can code could confirm did do
+    does else find for from get give had has have help her him his how if in into is it its just know let like
+    live living made make many may me might more much my name need new no not now number of ok on or our out
+    please provide residing say says service share should so some still sure tell thank thanks that the their
+    them then there these they this those to us user want wanted was we well were what when where which who whom
+    why will with would yes you your yours zip zipcode
+"""
+_STOP = frozenset(_COMMON.split())
 
 
 def facts_of(known: str) -> dict[str, str]:

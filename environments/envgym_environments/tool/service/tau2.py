@@ -1,8 +1,9 @@
 """tau2's tasks over tau2's databases, read where they lie, played by desks of our own: retail, airline, mock.
 
 A task's gold actions are replayed by our tools to know the right database; ``communicate_info`` must be told, and
-``env_assertions`` must hold. The user is scripted from the task's own words (`scenario`: the reason for the
-call, then of the rest what is asked for), or played by an actor, as tau2 does. Conditions of ``nl_assertions`` need a judge, and are left out.
+``env_assertions`` must hold. The user is scripted from the task's own words (`scenario`: the reason for the call,
+then of the rest what is asked for), or played by an actor, as tau2 does. Conditions of ``nl_assertions`` need a
+judge, and are left out.
 """
 
 import gzip

@@ -1,4 +1,4 @@
-"""The scripted user: says what they want, answers what is asked, says yes to what they want, and goodbye at the end.
+"""The scripted user: says what they want, answers what is asked, says yes to what they want, then goodbye.
 
 It reads an agent's words by what they hold, never by a model, so that the same words always get the same answer. A
 user that is played by a policy takes its place as a second actor of the episode (see `world`).
@@ -8,7 +8,7 @@ import re
 
 from envgym_environments.tool.service.desk import Case
 from envgym_environments.tool.service.scenario import recalled
-from envgym_environments.tool.service.wishes import objection, proposes
+from envgym_environments.tool.service.wishes import WHAT, objection
 
 __all__ = ["GOODBYE", "agrees", "answer_of", "told", "told_of"]
 
@@ -35,9 +35,10 @@ def answer_of(case: Case, stated: int, text: str) -> tuple[str, int, bool]:
         return (GOODBYE, stated, False) if stated >= len(case.wants) else (case.wants[stated], stated + 1, False)
     if "?" in text:
         asked = _asked(case, low)
-        if _CONFIRM.search(low) and (proposes(case, text) or not asked):  # "confirm your name" wants no yes
+        if _CONFIRM.search(low):
             why = objection(case, text)
-            return why or "Yes, please.", stated, not why
+            if why != WHAT or not asked:  # "confirm your name" wants the name, no yes
+                return why or "Yes, please.", stated, not why
         return asked or "I do not know. I told you what I want.", stated, False
     return "Please go on.", stated, False
 

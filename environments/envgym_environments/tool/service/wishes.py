@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from envgym_environments.tool.service.desk import Case
 
-__all__ = ["objection", "proposes"]
+__all__ = ["WHAT", "objection"]
 
-_CHANGE = r"\bmodif|\bchang|\bupdat|\bswitch|\bedit|\badd|\bset\b|\bmark|\bupgrad|\bdowngrad|\bremov"
+_CHANGE = r"\bmodif|\bchang|\bupdat|\bswitch|\bedit|\badd(?:s|ed|ing)?\b|\bset\b|\bmark|\bupgrad|\bdowngrad|\bremov"
 _ACTS = {
     "book": r"\bbook|\breserve\b",
     "cancel": r"\bcancel",
@@ -21,10 +21,10 @@ _ACTS = {
     "return": r"\breturn|\brefund",
     "exchange": r"\bexchang|\bswap|\breplac",
     "send": r"\bsend|\bissu|\boffer|\bgive",
-    "create": r"\bcreat|\badd|\bmake|\bschedul|\bplan|\benter",
+    "create": r"\bcreat|\badd(?:s|ed|ing)?\b|\bmake|\bschedul|\bplan|\benter",
     "move": r"\bmov|\brenam|\bdelet|\breschedul|\bpostpon",
     "copy": r"\bcop[iy]",
-    "append": r"\bappend|\badd|\bwrit",
+    "append": r"\bappend|\badd(?:s|ed|ing)?\b|\bwrit",
     "invite": r"\binvit",
     "forward": r"\bforward|\bsend",
     "label": r"\blabel|\bmark|\btag",
@@ -34,14 +34,9 @@ _ACTS = {
 _THING = re.compile(
     r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?<!\w)/[\w./-]*\w|\b(?=\w*[a-z])(?=\w*\d)(?!\d+[a-z]{1,3}\b)\w+|\b\d{7,}\b"
 )
-"""A name as machines give it: an address, a path, letters with digits, a long number; no amount, no 2nd, no 64gb."""
+"""A name as machines give it: an address, a path, letters with digits, a long number; no amount, 2nd or 64gb."""
 
 WHAT = "What exactly would you do? I say yes to a change when I know what it is."
-
-
-def proposes(case: Case, text: str) -> bool:
-    """Whether words are of an act that the user wants."""
-    return any(re.search(_ACTS[act], text.lower()) for act in _wanted(case))
 
 
 def objection(case: Case, text: str) -> str:
@@ -50,7 +45,8 @@ def objection(case: Case, text: str) -> str:
     named = set(_THING.findall(low))
     if foreign := sorted(named - mine):
         return f"No. I did not ask for anything with {foreign[0]}."
-    if not proposes(case, text) or not (named or any(_holds(low, leaf) for leaf in _leaves(case))):
+    acts = any(re.search(_ACTS[act], low) for act in _wanted(case))
+    if not acts or not (named or any(_holds(low, leaf) for leaf in _leaves(case))):
         return WHAT
     return ""
 

@@ -74,8 +74,8 @@ def comparable(cell: object) -> object:
     """A value that is equal where two cells are the same, to count and compare them by.
 
     Numbers by value, as SQLite compares them: 3 is 3.0, and whole ones exactly, however large. What is not whole is
-    rounded to nine digits or three decimals, whichever is finer (at most fifteen digits), so that two sums that were
-    added in another order are the same. A text is no number, and NULL is itself.
+    rounded to nine digits or three decimals, whichever is finer (at most fifteen digits), so that two sums that
+    were added in another order are the same. A text is no number, and NULL is itself.
     """
     if not isinstance(cell, float):
         return ("number", cell) if isinstance(cell, int) else cell
