@@ -175,7 +175,7 @@ def test_tau2s_scripted_user_says_yes_to_what_they_want_alone(tmp_path) -> None:
         assert answer_of(case, 0, proposal) == ("Yes, please.", 0, True), proposal
     for proposal, why in (
         ("Shall I proceed?", "What exactly"),
-        ("I will cancel something. Is that ok?", "What exactly"),
+        ("I will cancel something. Is that ok?", "You want to cancel order"),
         ("Shall I look after #W123?", "You want to cancel order"),
         ("I will cancel order #W999. Do you confirm?", "anything with w999"),
         ("I will cancel order #W123 and #W124. Do you confirm?", "anything with w124"),
