@@ -8,10 +8,12 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from envgym_environments.tool.mcp_tools import McpServer, McpTools
 
 from envgym import Action, EnvironmentFailure, Step, Task, Toolbox, ToolCall, World, make, make_backend
+from envgym.testing import check_env
 from envgym.toolbox import ToolFault, ToolLimits, ToolResult
 
 SERVERS = Path(__file__).parent / "servers"
@@ -266,6 +268,10 @@ SUM = Task(
 )  # fmt: skip
 
 
+def _sum(step: Step, tools: object, rng: np.random.Generator) -> Action:
+    return Action.call("add", a=int(rng.integers(9)), b=3)
+
+
 async def added(env) -> Step:
     await env.reset(seed=0)
     assert (await env.step(Action.call("add", a=2, b=3))).text == "5"
@@ -301,6 +307,9 @@ def test_a_server_in_a_sandbox_is_asked_for_by_options(at):
             env = make("tool-sandboxed", SUM, backend=backend, mcp=command, **at, call_s=60)
             assert {"add", "die"} <= {spec.name for spec in env.tools}
             assert (await added(env)).reward == 1.0
+            if not at:
+                again = lambda: make("tool-sandboxed", SUM, backend=backend, mcp=command, call_s=10)  # noqa: E731
+                await check_env(again, turns=2, policy=_sum, deadline_s=120)
             assert not [name for name in os.listdir("/srv") if name == "lines.py"], "it ran inside"
             for options, said in (({}, "no server is named"), ({"mcp": "http://x/mcp"}, "is for a program")):
                 with pytest.raises(ValueError, match=said):
