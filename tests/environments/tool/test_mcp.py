@@ -262,9 +262,10 @@ def test_a_server_in_a_sandbox_speaks_over_a_forwarded_line(at):
     asyncio.run(main())
 
 
+LINES_TEXT = (SERVERS / "lines.py").read_text()
 SUM = Task(
     id="sum", prompt="Add 2 and 3.", metadata={"answer": "5"},
-    world=World(files={"/srv/lines.py": (SERVERS / "lines.py").read_text()}),
+    world=World(files={"/srv/lines.py": LINES_TEXT, "/srv/adds.py": LINES_TEXT.replace("TOOLS,", "TOOLS[:1],")}),
 )  # fmt: skip
 
 
@@ -308,8 +309,8 @@ def test_a_server_in_a_sandbox_is_asked_for_by_options(at):
             assert {"add", "die"} <= {spec.name for spec in env.tools}
             assert (await added(env)).reward == 1.0
             if not at:
-                again = lambda: make("tool-sandboxed", SUM, backend=backend, mcp=command, call_s=10)  # noqa: E731
-                await check_env(again, turns=2, policy=_sum, deadline_s=120)
+                adds = {"mcp": "python3 /srv/adds.py", "call_s": 60}  # what waits for ever would be called, too
+                await check_env(lambda: make("tool-sandboxed", SUM, backend=backend, **adds), turns=2, policy=_sum)
             assert not [name for name in os.listdir("/srv") if name == "lines.py"], "it ran inside"
             for options, said in (({}, "no server is named"), ({"mcp": "http://x/mcp"}, "is for a program")):
                 with pytest.raises(ValueError, match=said):
