@@ -1,7 +1,7 @@
 """Rewards as named channels: each says what it measures, or nothing; one rule makes a reward of them."""
 
 from envgym.rewards.channels import Channel, Mixture, Score, Total
-from envgym.rewards.cost import mixed_with_cost, price_scores
+from envgym.rewards.cost import mixed_with_cost, price_score, price_scores
 from envgym.rewards.judge import Asker, Criterion, Judgement, Preference, cycles, judge_pair, judge_rubric
 from envgym.rewards.plan import RewardPlan, reward_plan
 from envgym.rewards.rewarded import AgentAsker, Rewarded
@@ -14,5 +14,5 @@ __all__ = [
     "AgentAsker", "Asker", "Channel", "ChannelGrader", "Criterion", "Judgement", "Mixture", "Preference",
     "ProxyGold", "ProxyReport", "RewardPlan", "Rewarded", "Score", "Scorer", "Tag", "ToolMatch", "Total",
     "cycles", "format_score", "judge_pair", "judge_rubric", "length_score", "match_calls", "mixed_with_cost",
-    "price_scores", "repetition", "reward_plan", "target_length",
+    "price_score", "price_scores", "repetition", "reward_plan", "target_length",
 ]  # fmt: skip

@@ -3,7 +3,20 @@
 import math
 from collections.abc import Sequence
 
-__all__ = ["mixed_with_cost", "price_scores"]
+__all__ = ["mixed_with_cost", "price_score", "price_scores"]
+
+
+def price_score(cost: float, *, most: float, least: float = 0.0) -> float:
+    """One minus a cost, normalised to [0, 1] between two bounds: 1.0 at `least` and below, 0.0 at `most` and above.
+
+    Of one episode, as it needs no batch. Raises ValueError for a cost that is negative or not finite, and for
+    bounds without room between them.
+    """
+    if not (math.isfinite(cost) and cost >= 0):
+        raise ValueError(f"a cost is {cost}; it must be finite and not negative")
+    if not least < most:
+        raise ValueError(f"least is {least} and most {most}; least must be below most")
+    return min(1.0, max(0.0, (most - cost) / (most - least)))
 
 
 def price_scores(costs_G: Sequence[float]) -> list[float]:

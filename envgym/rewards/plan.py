@@ -89,6 +89,24 @@ class RepetitionChannel(_Counted):
     size: int = Field(default=4, ge=1)
 
 
+class CostChannel(_Counted):
+    """`price_score` of what the world said the episode cost: 1.0 up to `least`, 0.0 from `most` on.
+
+    What was spent is logged as NAME_spent. A cost that was never named is 0.
+    """
+
+    kind: Literal["cost"]
+    cost: str = "usd"
+    most: float = Field(gt=0)
+    least: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _room(self) -> Self:
+        if self.least >= self.most:
+            raise ValueError(f"least {self.least} is not below most {self.most}")
+        return self
+
+
 class Rubric(_Counted):
     """`judge_rubric`: sentences by name, asked `times` times; what is not agreed on says nothing."""
 
@@ -115,7 +133,14 @@ class ScorerChannel(_Counted):
 
 
 AnyChannel = Annotated[
-    WorldChannel | FormatChannel | LengthChannel | RepetitionChannel | Rubric | PairChannel | ScorerChannel,
+    WorldChannel
+    | FormatChannel
+    | LengthChannel
+    | RepetitionChannel
+    | CostChannel
+    | Rubric
+    | PairChannel
+    | ScorerChannel,
     Field(discriminator="kind"),
 ]
 
@@ -139,8 +164,11 @@ class RewardPlan(_Section):
             raise ValueError(f"no channel asks the judge {name!r}; remove it, or name it in a channel")
         if not any(one.weight for one in self.channels.values()):
             raise ValueError("no channel has a weight, so there is no reward; give one a weight that is not 0")
-        if unfit := [name for name in self.channels if name == "reward" or name.endswith("_agreement")]:
-            raise ValueError(f"a channel is named {unfit[0]!r}, which the reward or a judge's agreement is called")
+        ours = ("_agreement", "_spent")
+        if unfit := [name for name in self.channels if name == "reward" or name.endswith(ours)]:
+            raise ValueError(
+                f"a channel is named {unfit[0]!r}, what the reward, a judge's agreement or a cost is called"
+            )
         return self
 
     @property

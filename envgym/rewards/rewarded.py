@@ -16,8 +16,10 @@ from envgym.messages import Action, Message, ToolSpec
 from envgym.options import wrong_option
 from envgym.policy import Agent
 from envgym.rewards.channels import Score
+from envgym.rewards.cost import price_score
 from envgym.rewards.judge import Asker, Criterion, judge_pair, judge_rubric
 from envgym.rewards.plan import (
+    CostChannel,
     FormatChannel,
     LengthChannel,
     PairChannel,
@@ -63,8 +65,10 @@ class Rewarded:
         self.task = inner.task
         self._said: tuple[str, ...] = ()
         self._earned: float | None = None
+        self._spent: dict[str, float] = {}
         self._seed = 0
         self._actor = THE_AGENT
+        self._counted = {one.cost for one in plan.channels.values() if isinstance(one, CostChannel)}
 
     @property
     def inner(self) -> Env:
@@ -79,11 +83,12 @@ class Rewarded:
     async def reset(self, *, seed: int, start: Snapshot | None = None) -> Step:
         """See `Env.reset`. Raises ValueError for a snapshot of an environment without this plan."""
         if start is None:
-            self._said, self._earned, self._seed = (), None, seed
+            self._said, self._earned, self._spent, self._seed = (), None, {}, seed
             return self._shown(await self._inner.reset(seed=seed))
         kept = self._own(start)
         step = await self._inner.reset(seed=seed, start=_bare(start, kept))
         self._said, self._earned, self._seed = tuple(kept["said"]), kept["earned"], start.seed
+        self._spent = dict(kept["spent"])
         return self._shown(replace(step, reward=None, channels={}))
 
     async def step(self, action: Action) -> Step:
@@ -93,6 +98,8 @@ class Rewarded:
         step = await self._inner.step(action)
         if step.reward is not None:
             self._earned = (self._earned or 0.0) + step.reward
+        for name in self._counted & step.cost.keys():
+            self._spent[name] = self._spent.get(name, 0.0) + step.cost[name]
         if step.stop is None:
             return self._shown(replace(step, reward=None))
         return await self._graded(step)
@@ -111,12 +118,12 @@ class Rewarded:
                     scores[name] = self._earned
                 case WorldChannel(channel=channel):
                     scores[name] = step.channels.get(channel)
-                case FormatChannel():
-                    scores[name] = format_score(text, [Tag(tag) for tag in one.tags], alone=one.alone)
-                case LengthChannel():
-                    scores[name] = length_score(len(text), most=one.most, soft=one.soft)
-                case RepetitionChannel():
-                    scores[name] = repetition(text, size=one.size)
+                case FormatChannel() | LengthChannel() | RepetitionChannel():
+                    scores[name] = _of_text(one, text)
+                case CostChannel():
+                    spent = self._spent.get(one.cost, 0.0)
+                    scores[name] = price_score(spent, most=one.most, least=one.least)
+                    more[f"{name}_spent"] = spent
                 case ScorerChannel():
                     scores[name] = await scored(name, named_scorer(one.function), self.task, step.submission or "")
                 case Rubric() | PairChannel():
@@ -171,7 +178,13 @@ class Rewarded:
         return self._kept(await (inner.durable_snapshot() if isinstance(inner, Durable) else inner.snapshot()))
 
     def _kept(self, inner: Snapshot) -> Snapshot:
-        kept = {"rewarded": True, "said": list(self._said), "earned": self._earned, "inner": inner.state}
+        kept: dict[str, Any] = {
+            "rewarded": True,
+            "said": list(self._said),
+            "earned": self._earned,
+            "spent": self._spent,
+        }
+        kept["inner"] = inner.state
         return inner.model_copy(update={"state": json.dumps(kept), "seed": self._seed})
 
     @staticmethod
@@ -195,6 +208,7 @@ class Rewarded:
         """A fork of the inner one that heard the same."""
         other = Rewarded(await self._inner.fork(), self._plan, self._askers)
         other._said, other._earned, other._seed, other._actor = self._said, self._earned, self._seed, self._actor
+        other._spent = dict(self._spent)
         return other
 
     async def close(self) -> None:
@@ -224,6 +238,15 @@ def rewarding(given: Any, find: Callable[[Any, str], Any]) -> tuple[RewardPlan, 
             raise ValueError(wrong)
         askers[name] = AgentAsker(made, judge.options)
     return plan, askers
+
+
+def _of_text(one: FormatChannel | LengthChannel | RepetitionChannel, text: str) -> float:
+    match one:
+        case FormatChannel():
+            return format_score(text, [Tag(tag) for tag in one.tags], alone=one.alone)
+        case LengthChannel():
+            return length_score(len(text), most=one.most, soft=one.soft)
+    return repetition(text, size=one.size)
 
 
 def _words(action: Action) -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from envgym.arguments import checked_between
 from envgym.env import Step
-from envgym.messages import Action, text_of
-from envgym.wrappers.twist import Seen, State, retold, said
+from envgym.messages import Action
+from envgym.wrappers.twist import Seen, State, added, said
 
 __all__ = ["Adversary"]
 
@@ -61,7 +61,6 @@ class Adversary:
         channels["attacked"] = float(attack)
         if attack:
             text = self.texts[int(seen.rng.integers(len(self.texts)))]
-            last = step.observation[-1]
-            spoiled = retold(last, f"{text_of(last)}\n{text}")
+            spoiled = added(step.observation[-1], text)
             step = replace(step, observation=(*step.observation[:-1], spoiled))
         return {"attacked": bool(state["attacked"]) or attack}, replace(step, channels=channels)

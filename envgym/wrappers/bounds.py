@@ -2,12 +2,13 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from envgym.arguments import checked_between
 from envgym.env import Step, StopReason
-from envgym.messages import Action, Message
+from envgym.messages import Action, Message, ToolCall
+from envgym.tools import parse_call
 from envgym.wrappers.twist import Seen, State, refused, said
 
 __all__ = ["Budget", "Safety"]
@@ -79,7 +80,8 @@ class Budget:
     """Calls cost what `prices` says (`price` where it says nothing), and `total` may be spent.
 
     What costs more than is left is refused and costs nothing. When nothing is left the episode is LOST, unless the
-    world ended it. Plain text is free. show: what is left stands below every observation. Channel: "budget_left".
+    world ended it. Plain text that calls nothing is free. show: what is left stands below every observation.
+    Channel: "budget_left".
     """
 
     total: float = 10.0
@@ -115,9 +117,8 @@ class Budget:
 
     def _cost(self, action: Action, seen: Seen) -> float:
         names = [call.name for call in action.calls]
-        if not names and action.error is None:  # a compact call is a call too
-            first = action.text.strip().split(maxsplit=1)[:1]
-            names = [name for name in first if name in self.prices or _legal(name, seen.last)]
+        if not names and action.error is None:
+            names = _called(action.text, self.prices.keys(), seen)
         return math.fsum(self.prices.get(name, self.price) for name in names)
 
     def _shown(self, left: float, step: Step) -> Step:
@@ -128,5 +129,14 @@ class Budget:
         return replace(step, observation=(*step.observation, told), channels=channels)
 
 
-def _legal(name: str, step: Step) -> bool:
-    return any(call.split(maxsplit=1)[0] == name for call in step.legal or () if call.strip())
+def _called(text: str, priced: Set[str], seen: Seen) -> list[str]:
+    """The name of the call that a text is, in either notation, or is begun like: a wrong call costs what it costs.
+
+    Calls are those of tools, those that are legal now, and those that have a price.
+    """
+    call = parse_call(text, seen.tools)
+    if isinstance(call, ToolCall):
+        return [call.name]
+    known = {spec.name for spec in seen.tools} | priced
+    known |= {one.split(maxsplit=1)[0] for one in seen.last.legal or () if one.strip()}
+    return [name for name in text.strip().split(maxsplit=1)[:1] if name in known]

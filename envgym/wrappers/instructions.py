@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from envgym.env import Step
-from envgym.messages import Action, text_of
+from envgym.messages import Action
 from envgym.task import Task
 from envgym.wrappers.twist import Seen, State, retold
 
@@ -37,7 +37,8 @@ class Specificity:
     """The first observation asks at a `level`: "full", "brief", "vague", or a task's own.
 
     It changes the prompt where that stands in the first observation. Raises ValueError, where a task is begun,
-    for a level that is neither one of these nor the task's.
+    for a level that is neither one of these nor the task's, and for words of its own for a task whose prompt is
+    empty, as there is nothing that they could take the place of.
     """
 
     level: Literal["full", "brief", "vague"] | str = "brief"
@@ -51,9 +52,16 @@ class Specificity:
         ):
             raise ValueError(f"specificity.level is {self.level!r}; task {task.id!r} has no such instructions")
         told = instruction(task, self.level)
-        if not task.prompt:
+        if told == task.prompt:
             return {}, seen.last
-        observation = tuple(retold(one, text_of(one).replace(task.prompt, told)) for one in seen.last.observation)
+        if not task.prompt:
+            raise ValueError(
+                f"specificity.level is {self.level!r}, but the prompt of task {task.id!r} is empty, so no words "
+                "can take its place; give the task a prompt, or leave the wrapper out"
+            )
+        observation = tuple(
+            retold(one, lambda text: text.replace(task.prompt, told)) for one in seen.last.observation
+        )
         return {}, replace(seen.last, observation=observation)
 
     def act(self, state: State, action: Action, seen: Seen) -> tuple[State, Action | Step]:

@@ -1,4 +1,7 @@
-"""What is seen is not what is there: letters go wrong, lines are lost or out of order, rewards waver."""
+"""What is seen is not what is there: letters go wrong, lines are lost or out of order, rewards waver.
+
+Of a message with pictures the words are changed, piece by piece, and the pictures are not.
+"""
 
 import string
 from dataclasses import dataclass, replace
@@ -7,7 +10,7 @@ import numpy as np
 
 from envgym.arguments import checked_between
 from envgym.env import Step
-from envgym.messages import Action, text_of
+from envgym.messages import Action
 from envgym.wrappers.twist import Seen, State, retold
 
 __all__ = ["Noise", "Perturbation"]
@@ -43,7 +46,7 @@ class Noise:
         return state, self._noisy(step, seen.rng)
 
     def _noisy(self, step: Step, rng: np.random.Generator) -> Step:
-        observation = tuple(retold(message, self._garbled(text_of(message), rng)) for message in step.observation)
+        observation = tuple(retold(message, lambda text: self._garbled(text, rng)) for message in step.observation)
         if not self.sigma or step.reward is None:
             return replace(step, observation=observation)
         reward = float(step.reward + rng.normal(0.0, self.sigma))
@@ -64,7 +67,7 @@ class Noise:
 class Perturbation:
     """Each line of an observation is lost with probability `drop`, and the others come in any order (`shuffle`).
 
-    One line always stays. The first step, which says what is asked, is left whole.
+    One line of each text always stays. The first step, which says what is asked, is left whole.
     """
 
     drop: float = 0.1
@@ -84,7 +87,7 @@ class Perturbation:
 
     def see(self, state: State, action: Action, step: Step, seen: Seen) -> tuple[State, Step]:
         """With lines missing or moved."""
-        observation = tuple(retold(one, self._torn(text_of(one), seen.rng)) for one in step.observation)
+        observation = tuple(retold(one, lambda text: self._torn(text, seen.rng)) for one in step.observation)
         return state, replace(step, observation=observation)
 
     def _torn(self, text: str, rng: np.random.Generator) -> str:

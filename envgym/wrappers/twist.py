@@ -8,6 +8,7 @@ fork is a copy. Twists go around each other, and around whatever is an `Env`.
 import copy
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -15,12 +16,12 @@ import numpy as np
 from pydantic import JsonValue
 
 from envgym.env import Durable, Env, Snapshot, Step
-from envgym.messages import Action, Message, ToolSpec
+from envgym.messages import Action, Message, TextPart, ToolSpec
 from envgym.task import Task
 from envgym.tools import compact
 from envgym.wire import step_from_json, step_to_json
 
-__all__ = ["Seen", "State", "Twist", "Wrapped", "refused", "retold", "said"]
+__all__ = ["Seen", "State", "Twist", "Wrapped", "added", "refused", "retold", "said"]
 
 State = dict[str, JsonValue]
 """What a twist remembers between turns, as JSON."""
@@ -28,11 +29,12 @@ State = dict[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Where a twist is: the task, the step that the agent answers, the generator of this turn."""
+    """Where a twist is: the task, the step that the agent answers, this turn's generator, the world's tools."""
 
     task: Task
     last: Step
     rng: np.random.Generator
+    tools: tuple[ToolSpec, ...] = ()
 
 
 class Twist(Protocol):
@@ -115,7 +117,8 @@ class Wrapped:
         return self._last
 
     def _seen(self, last: Step) -> Seen:
-        return Seen(self.task, last, np.random.default_rng([abs(self._seed), self._salt, self._turn]))
+        rng = np.random.default_rng([abs(self._seed), self._salt, self._turn])
+        return Seen(self.task, last, rng, tuple(self._inner.tools))
 
     async def snapshot(self) -> Snapshot:
         """The inner one, with the twist's state in it."""
@@ -185,6 +188,19 @@ def refused(last: Step, text: str, **changes: Any) -> Step:
     return replace(last, observation=(told,), reward=None, channels={}, cost={}, info={}, **changes)
 
 
-def retold(message: Message, text: str) -> Message:
-    """A message with another text; one with pictures keeps its parts, which no twist rewrites."""
-    return message.model_copy(update={"content": text}) if isinstance(message.content, str) else message
+def retold(message: Message, rewrite: Callable[[str], str]) -> Message:
+    """A message in other words; of one with pictures each piece of text, and the pictures stay."""
+    if isinstance(message.content, str):
+        return message.model_copy(update={"content": rewrite(message.content)})
+    parts = [
+        part.model_copy(update={"text": rewrite(part.text)}) if isinstance(part, TextPart) else part
+        for part in message.content
+    ]
+    return message.model_copy(update={"content": tuple(parts)})
+
+
+def added(message: Message, text: str) -> Message:
+    """A message with a line below it, whatever it is made of."""
+    if isinstance(message.content, str):
+        return message.model_copy(update={"content": f"{message.content}\n{text}"})
+    return message.model_copy(update={"content": (*message.content, TextPart(text=f"\n{text}"))})

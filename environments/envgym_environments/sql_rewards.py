@@ -5,7 +5,6 @@ most. Queries run read-only, in a bounded number of the database machine's steps
 on every computer. Its AI feedback is `envgym.rewards.judge_rubric`, mixed in under the name "judge".
 """
 
-import math
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from sqlglot import exp
 
 from envgym.errors import GraderFailure
 from envgym.rewards.channels import Channel, Mixture
+from envgym_environments.tool.sql.grade import comparable
 
 __all__ = [
     "REASONING_SQL",
@@ -88,21 +88,14 @@ def run_query(
 def same_rows(one: Sequence[Sequence[object]], other: Sequence[Sequence[object]], *, ordered: bool) -> bool:
     """Whether two results are equal: as lists, or as multisets where the order was not asked for.
 
-    Numbers are equal within a relative 1e-9, whatever their type; column names do not count.
+    Cells are compared as `sql` does (`comparable`); column names do not count.
     """
     if len(one) != len(other):
         return False
-    plain = [[tuple(map(_plain, row)) for row in rows] for rows in (one, other)]
+    plain = [[tuple(map(comparable, row)) for row in rows] for rows in (one, other)]
     if ordered:
         return plain[0] == plain[1]
     return Counter(plain[0]) == Counter(plain[1])
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, float) and math.isfinite(value):
-        value = float(f"{value:.9g}")
-        return int(value) if value.is_integer() else value
-    return value
 
 
 @lru_cache(maxsize=4096)

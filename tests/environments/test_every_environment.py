@@ -36,6 +36,7 @@ ELSEWHERE = {
     "textworld": "text/test_peers.py",
     "synthesized": "../trunk/synthesis/test_synthesis.py",
     "synthesized-sandboxed": "../trunk/synthesis/test_synthesis.py",  # the same environment, given a backend
+    "tool-sandboxed": "tool/test_mcp.py",
     "web-sites": "web/sites/test_world.py",
 }
 SOLVED_ELSEWHERE = {"corridor", "desk", "vault", "textarena", "reasoning-gym"}

@@ -206,7 +206,7 @@ class Render:
         return message.model_copy(update={"content": (TextPart(text=str(message.content)), ImagePart(sha256=name))})
 
     def _key(self) -> str:
-        told = json.dumps([self.task.id, self._state.source, self._state.drawn])
+        told = json.dumps([self.task.id, asdict(self._state)])
         return hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
 
     async def snapshot(self) -> Snapshot:

@@ -180,7 +180,7 @@ class Household(Rules[HouseholdState]):
         return tuple(found)
 
     def key(self, state: HouseholdState) -> str:
-        """Where everything is, and what was done with it."""
+        """Where everything is, and what was done with it. How late it is only cuts a day off."""
         return f"{state.room}/{sorted(state.where.items())}/{state.open}/{state.made}/{state.done}"
 
 

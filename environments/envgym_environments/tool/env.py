@@ -4,8 +4,11 @@ A `ToolWorld` is tools with a state. One that can dump and load that state has e
 cannot (a server, a service) is played again. What an episode was worth is told at its end, in named channels.
 """
 
+import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
 
 from pydantic import JsonValue
@@ -17,7 +20,7 @@ from envgym.task import Task
 from envgym.toolbox import Tool, Toolbox, ToolLimits
 from envgym.tools import parse_call
 
-__all__ = ["Stateful", "ToolEnv", "ToolPlay", "ToolWorld", "exact_env"]
+__all__ = ["Stateful", "ToolEnv", "ToolPlay", "ToolWorld", "answers", "exact_env"]
 
 Making = Callable[[Task, int], Any]
 """``make(task, seed)`` gives a `ToolWorld`, or an awaitable of one."""
@@ -57,9 +60,9 @@ class ToolPlay:
     """Implements `envgym.env.Playable` over a world.
 
     The end is graded by what the task knows (`Task.metadata`), each a channel in [0, 1], their mean the reward:
-    "state": the part of the final state that `goal` names; "answer": the last sentence has the text
-    ``metadata["answer"]``; "calls": ToolRL's share of ``metadata["calls"]``, with its parts beside it
-    (`ToolMatch.channels`). A task that knows nothing of these has no reward: None, not 0.
+    "state": the part of the final state that `goal` names; "answer": the last text, or what stands behind its last
+    "Final Answer:", is ``metadata["answer"]`` (see `answers`); "calls": ToolRL's share of ``metadata["calls"]``,
+    with its parts beside it (`ToolMatch.channels`). A task that knows nothing of these has no reward: None, not 0.
     """
 
     uses_seed = False
@@ -124,9 +127,13 @@ class ToolPlay:
         return Step(observation, channels=channels, state_key=self._key(), **more)
 
     def _key(self) -> str:
-        if isinstance(self._world, Stateful):
-            return json.dumps(self._world.dump(), sort_keys=True)[:4000]
-        return ""
+        """Of all that what follows depends on: the world, what is wanted, and the calls where those are graded."""
+        if not isinstance(self._world, Stateful):
+            return ""
+        graded = isinstance(self.task.metadata.get("calls"), list)
+        made = [[call.name, call.arguments] for call in self._made] if graded else []
+        whole = json.dumps([self._world.dump(), self._goal, made], sort_keys=True)
+        return hashlib.blake2b(whole.encode(), digest_size=16).hexdigest()
 
     def _ended(self, text: str) -> Step:
         gold = self.task.metadata.get("calls")
@@ -146,8 +153,7 @@ class ToolPlay:
         if self._goal is not None and isinstance(self._world, Stateful):
             scores["state"] = float(_within(self._goal, self._world.dump()))
         if isinstance(answer := known.get("answer"), str):
-            final = text.rpartition("Final Answer:")[2]
-            scores["answer"] = float(answer.casefold().strip() in final.casefold())
+            scores["answer"] = float(answers(text.rpartition("Final Answer:")[2], answer))
         return scores
 
     def dump(self) -> str:
@@ -178,6 +184,26 @@ class ToolPlay:
         await box.close()
         if world is not None:
             await world.close()
+
+
+def answers(said: str, wanted: str) -> bool:
+    """Whether a text is an answer, and no more: one that only holds it may say the opposite, or another number.
+
+    Case, spaces, quotes around it and a stop behind it do not count; numbers are compared by their exact value.
+    """
+    one, two = _bare(said), _bare(wanted)
+    return one == two or (_number(one) is not None and _number(one) == _number(two))
+
+
+def _bare(text: str) -> str:
+    return " ".join(text.casefold().split()).strip("\"'`*").rstrip(".!").strip("\"'`* ")
+
+
+_NUMBER = re.compile(r"[+-]?(\d{1,3}(,\d{3})+|\d{1,400})(\.\d{1,400})?", re.ASCII)
+
+
+def _number(text: str) -> Fraction | None:
+    return Fraction(text.replace(",", "")) if _NUMBER.fullmatch(text) else None
 
 
 def _within(goal: JsonValue, state: JsonValue) -> bool:

@@ -3,22 +3,28 @@
 import asyncio
 import json
 import shlex
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envgym.env import Env, Playable
 from envgym.messages import ToolSpec
-from envgym.registry import EnvSpec
-from envgym.task import Task, TaskSet
+from envgym.options import hint
+from envgym.registry import EnvSpec, make_backend
+from envgym.sandbox import Sandbox, SandboxBackend
+from envgym.task import Task, TaskSet, World
 from envgym.toolbox import Tool, ToolLimits
 from envgym_environments.lines import read_lines
 from envgym_environments.tool.env import Making, ToolPlay, exact_env
 from envgym_environments.tool.office import Office, office_task
 
-__all__ = ["SPEC", "make_tool_env", "tool_tasks"]
+if TYPE_CHECKING:
+    from envgym_environments.tool.mcp_tools import McpServer
+
+__all__ = ["SANDBOXED", "SPEC", "make_tool_env", "make_tool_sandboxed", "tool_tasks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +32,16 @@ class _Foreign:
     """Tools of somebody else: their state is not ours."""
 
     found: Sequence[Tool]
+    sandbox: Sandbox | None = None
 
     def tools(self) -> Sequence[Tool]:
         """As they are."""
         return self.found
 
     async def close(self) -> None:
-        """The toolbox closes them."""
+        """The toolbox closes the tools; what they ran in ends here."""
+        if self.sandbox is not None:
+            await self.sandbox.close()
 
 
 def tool_tasks(count: int = 100, *, things: int = 4, path: str = "") -> TaskSet:
@@ -54,24 +63,53 @@ def make_tool_env(
     """The tools that a task is played over; without any of these options those of the office.
 
     world: "module:name" of a plain function or class ``make(task, seed) -> ToolWorld``. mcp: the command of an
-    MCP server, or its address. openapi: the path of a document; base_url: the address of its service. call_s:
-    seconds of one call; calls: in one message. A task may name its own in ``metadata["tools"]``, an object of
-    these options.
+    MCP server, or its address. openapi: the path of a document. base_url: the address of its service, or that at
+    which the command of `mcp` serves instead of over its input and output. call_s: seconds of one call; calls: in
+    one message. A task may name its own in ``metadata["tools"]``, an object of these options.
     """
-    own = task.metadata.get("tools")
     given = {"world": world, "mcp": mcp, "openapi": openapi, "base_url": base_url}
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if value}
-    chosen = chosen or (dict(own) if isinstance(own, dict) else {})
+    chosen = _chosen(task, given)
     places = [name for name in ("world", "mcp", "openapi") if chosen.get(name)]
     if len(places) > 1:
         raise ValueError(f"tools are named by {' and '.join(places)}; name one of them")
-    limits = {"deadline_s": call_s, "calls": calls}
+    if chosen.get("base_url") and places not in (["mcp"], ["openapi"]):
+        raise ValueError(f"base_url is {chosen['base_url']!r}, of nothing; it belongs to mcp or openapi")
+    limits: dict[str, Any] = {"deadline_s": call_s, "calls": calls}
     if not places:
         return exact_env(task, Office, limits)
     if places == ["world"]:
         return _of_world(task, str(chosen["world"]), limits)
-    making, specs = _mcp(chosen["mcp"], call_s) if places == ["mcp"] else _openapi(chosen, call_s)
+    making, specs = _mcp(task, chosen, call_s, None) if places == ["mcp"] else _openapi(chosen, call_s)
+    return ToolPlay(task, making, specs, ToolLimits(**limits))
+
+
+def make_tool_sandboxed(
+    task: Task, *, backend: SandboxBackend, mcp: str | list[str] = "", base_url: str = "", call_s: float = 20.0,
+    calls: int = 32,
+) -> Playable:  # fmt: skip
+    """The tools of an MCP server that is started in a sandbox with the task's world.
+
+    mcp: its command there (over input and output that needs a ``python3`` there); base_url: the address in the
+    sandbox at which it serves instead. call_s: seconds of one call; calls: in one message. A task may name its own
+    in ``metadata["tools"]``. Raises ValueError without a command.
+    """
+    chosen = _chosen(task, {"mcp": mcp, "base_url": base_url})
+    if not chosen.get("mcp"):
+        raise ValueError(f"task {task.id!r}: no server is named; give its command as mcp, or as metadata.tools.mcp")
+    making, specs = _mcp(task, chosen, call_s, backend)
     return ToolPlay(task, making, specs, ToolLimits(deadline_s=call_s, calls=calls))
+
+
+def _chosen(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that name tools, or else the task's own. Raises ValueError for one of the task's there is not."""
+    chosen = {name: value for name, value in given.items() if value}
+    own = task.metadata.get("tools")
+    if chosen or not isinstance(own, dict):
+        return chosen
+    for name in own:
+        if name not in given:
+            raise ValueError(f"task {task.id!r}: metadata.tools has {name!r}; {hint(name, sorted(given))}")
+    return dict(own)
 
 
 def _of_world(task: Task, name: str, limits: dict[str, Any]) -> Env | Playable:
@@ -88,22 +126,54 @@ def _of_world(task: Task, name: str, limits: dict[str, Any]) -> Env | Playable:
     return ToolPlay(task, make, specs, ToolLimits(**limits))
 
 
-def _mcp(where: str | list[str], call_s: float) -> tuple[Making, Sequence[ToolSpec]]:
-    from envgym_environments.tool.mcp_tools import McpServer, McpTools  # of the extra [mcp]
+def _mcp(
+    task: Task, chosen: Mapping[str, Any], call_s: float, backend: SandboxBackend | None
+) -> tuple[Making, Sequence[ToolSpec]]:
+    from envgym_environments.tool.mcp_tools import McpTools  # of the extra [mcp]
 
-    if isinstance(where, str) and where.startswith(("http://", "https://")):
-        server = McpServer(url=where, call_s=call_s)
-    else:
-        server = McpServer(tuple(shlex.split(where) if isinstance(where, str) else where), call_s=call_s)
+    server = _server(chosen, call_s, backend is not None)
+
+    async def connected(home: SandboxBackend | None, world: World) -> tuple[McpTools, Sandbox | None]:
+        sandbox = None if home is None else await home.create(world)
+        try:
+            return await McpTools.connect(server, sandbox), sandbox
+        except BaseException:
+            if sandbox is not None:
+                await sandbox.close()
+            raise
 
     async def make(task: Task, seed: int) -> _Foreign:
-        return _Foreign((await McpTools.connect(server)).tools)
+        mcp, sandbox = await connected(backend, task.world or World())
+        return _Foreign(mcp.tools, sandbox)
+
+    world = task.world or World()
 
     async def specs() -> tuple[ToolSpec, ...]:
-        async with await McpTools.connect(server) as mcp:
-            return tuple(tool.spec for tool in mcp.tools)
+        async with AsyncExitStack() as stack:  # in another loop than the backend's, so there is another backend
+            own = None if backend is None else await stack.enter_async_context(make_backend(backend.name))
+            mcp, sandbox = await connected(own, world)
+            if sandbox is not None:
+                stack.push_async_callback(sandbox.close)
+            async with mcp:
+                return tuple(tool.spec for tool in mcp.tools)
 
-    return make, _known(json.dumps([server.command, server.url]), specs)
+    inside = None if backend is None else [backend.name, world.model_dump(mode="json")]
+    return make, _known(json.dumps([server.command, server.url, inside]), specs)
+
+
+def _server(chosen: Mapping[str, Any], call_s: float, inside: bool) -> "McpServer":
+    from envgym_environments.tool.mcp_tools import McpServer
+
+    where, url = chosen["mcp"], str(chosen.get("base_url") or "")
+    if isinstance(where, str) and where.startswith(("http://", "https://")):
+        if url or inside:
+            besides = f"base_url {url!r}" if url else "a sandbox"
+            raise ValueError(
+                f"mcp is the address {where!r}, and {besides} is for a program; give its command as mcp"
+            )
+        return McpServer(url=where, call_s=call_s)
+    command = tuple(shlex.split(where) if isinstance(where, str) else where)
+    return McpServer(command, url=url, call_s=call_s)
 
 
 def _openapi(chosen: dict[str, Any], call_s: float) -> tuple[Making, Sequence[ToolSpec]]:
@@ -133,6 +203,13 @@ def _known(server: str, ask: Callable[[], Coroutine[Any, Any, tuple[ToolSpec, ..
     return _specs[server]
 
 
+SANDBOXED = EnvSpec(
+    name="tool-sandboxed",
+    tasks=tool_tasks,
+    make=make_tool_sandboxed,
+    description="Tasks over an MCP server (option mcp) that runs in a sandbox.",
+    sandbox=True,
+)
 SPEC = EnvSpec(
     name="tool",
     tasks=tool_tasks,

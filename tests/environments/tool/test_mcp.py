@@ -8,10 +8,12 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from envgym_environments.tool.mcp_tools import McpServer, McpTools
 
-from envgym import EnvironmentFailure, Toolbox, ToolCall, World, make_backend
+from envgym import Action, EnvironmentFailure, Step, Task, Toolbox, ToolCall, World, make, make_backend
+from envgym.testing import check_env
 from envgym.toolbox import ToolFault, ToolLimits, ToolResult
 
 SERVERS = Path(__file__).parent / "servers"
@@ -256,5 +258,62 @@ def test_a_server_in_a_sandbox_speaks_over_a_forwarded_line(at):
                 assert (await one(box, "add", a=2, b=3)).text == "5"
                 assert (await one(box, "die")).fault is ToolFault.DIED
                 assert (await one(box, "count")).text == "1"
+
+    asyncio.run(main())
+
+
+LINES_TEXT = (SERVERS / "lines.py").read_text()
+SUM = Task(
+    id="sum", prompt="Add 2 and 3.", metadata={"answer": "5"},
+    world=World(files={"/srv/lines.py": LINES_TEXT, "/srv/adds.py": LINES_TEXT.replace("TOOLS,", "TOOLS[:1],")}),
+)  # fmt: skip
+
+
+def _sum(step: Step, tools: object, rng: np.random.Generator) -> Action:
+    return Action.call("add", a=int(rng.integers(9)), b=3)
+
+
+async def added(env) -> Step:
+    await env.reset(seed=0)
+    assert (await env.step(Action.call("add", a=2, b=3))).text == "5"
+    step = await env.step(Action.say("5"))
+    await env.close()
+    return step
+
+
+def test_a_program_that_serves_at_an_address_is_asked_for_by_options():
+    port = free_port()
+    url, before = f"http://127.0.0.1:{port}/mcp", children()
+    env = make("tool", SUM, mcp=[*LINES, str(port)], base_url=url, call_s=60)
+    assert asyncio.run(added(env)).reward == 1.0
+    assert not left(before)
+    for options, said in (
+        ({"mcp": url, "base_url": url}, "is for a program"),
+        ({"base_url": url}, "it belongs to mcp or openapi"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            make("tool", SUM, **options)
+    wrong = SUM.model_copy(update={"metadata": {"tools": {"mpc": "x"}}})
+    with pytest.raises(ValueError, match=r"metadata\.tools has 'mpc'; did you mean 'mcp'"):
+        make("tool", wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.parametrize("at", [{}, {"base_url": "http://127.0.0.1:8765/mcp"}], ids=["stdio", "http"])
+def test_a_server_in_a_sandbox_is_asked_for_by_options(at):
+    async def main() -> None:
+        async with make_backend("namespace") as backend:
+            command = ["python3", "/srv/lines.py", *(["8765"] if at else [])]
+            env = make("tool-sandboxed", SUM, backend=backend, mcp=command, **at, call_s=60)
+            assert {"add", "die"} <= {spec.name for spec in env.tools}
+            assert (await added(env)).reward == 1.0
+            if not at:
+                adds = {"mcp": "python3 /srv/adds.py", "call_s": 60}  # what waits for ever would be called, too
+                await check_env(lambda: make("tool-sandboxed", SUM, backend=backend, **adds), turns=2, policy=_sum)
+            assert not [name for name in os.listdir("/srv") if name == "lines.py"], "it ran inside"
+            for options, said in (({}, "no server is named"), ({"mcp": "http://x/mcp"}, "is for a program")):
+                with pytest.raises(ValueError, match=said):
+                    make("tool-sandboxed", SUM, backend=backend, **options)
 
     asyncio.run(main())

@@ -7,8 +7,9 @@ import json
 import msgspec
 import pytest
 from envgym_environments.tool.service.airline import Airline
-from envgym_environments.tool.service.desk import Refused
-from envgym_environments.tool.service.user import agrees
+from envgym_environments.tool.service.desk import Case, Refused
+from envgym_environments.tool.service.tau2 import tau2_case
+from envgym_environments.tool.service.user import agrees, answer_of
 from envgym_environments.tool.service.world import SPEC, expert, service_tasks
 
 from envgym import play
@@ -57,8 +58,8 @@ def test_tasks_are_data_that_is_drawn_without_end() -> None:
             service_tasks(**wrong)  # type: ignore[arg-type]
 
 
-async def _played(actions, task) -> Step:
-    env = make(SPEC, task)
+async def _played(actions, task, **options) -> Step:
+    env = make(SPEC, task, **options)
     step = await env.reset(seed=0)
     for action in actions:
         if step.stop is None:
@@ -112,6 +113,83 @@ def test_a_refused_change_leaves_nothing_half_done() -> None:
         assert msgspec.json.decode((await env.snapshot()).state)["state"]["db"] == before
 
     asyncio.run(run())
+
+
+def test_a_state_key_differs_where_the_future_may() -> None:
+    task = next(task for task in service_tasks(service="retail", difficulty=5) if "urgent" in task.prompt)
+    user = next(call for call in _expert_actions(task) if "find_user" in f"{[c.name for c in call.calls]}")
+
+    def key(*actions, **options) -> str:
+        return asyncio.run(_played(actions, task, **options)).state_key
+
+    assert key() != key(user), "who is known decides what may be done"
+    assert key("Well.") != key("I am unable to do that."), "what had to be told was told"
+    assert key("Well.") != key("Well.", "Well."), "after sixty sentences the user leaves"
+    assert key("One.") == key("Two."), "but which words told nothing is nothing that is kept"
+    assert key("One?", user="actor") != key("Two?", user="actor"), "whoever plays the user may keep every word"
+    task = service_tasks(service="files", difficulty=1)[0]
+    _, _, name, _, folder = task.prompt.split(" ")
+    path = f"{folder.rstrip('.')}/{name}"
+    lines = [Action.call("append_line", path=path, line=line) for line in ("a", "b", "x" * 500)]
+    assert key(lines[0], lines[2]) != key(lines[1], lines[2]), "what was done long ago is not forgotten"
+
+
+def _person(tmp_path, **says) -> Case:
+    """The case of a task of tau2's retail: an order to cancel, by a person who was told what `says` says."""
+    told = {
+        "domain": "retail",
+        "reason_for_call": "You want to cancel order #W123 and to know the price of a lamp.",
+        "known_info": "You are Yusuf Rossi in zip code 19122. You have a red cat.",
+        "unknown_info": "You do not remember your email address.",
+        "task_instructions": "If the agent asks how many people live with you, say that there are 3.",
+    }
+    actions = [("cancel_pending_order", {"order_id": "#W123", "reason": "no longer needed"})]
+    (tmp_path / "db.json").write_text(json.dumps({"users": {}, "orders": {}, "products": {}}))
+    (tmp_path / "tasks.json").write_text(json.dumps([_entry("0", actions, instructions=told | says)]))
+    return tau2_case(service_tasks(path=str(tmp_path))[0])[1]
+
+
+def test_tau2s_scripted_user_says_what_is_asked_and_no_more(tmp_path) -> None:
+    case = _person(tmp_path)
+    for asked, said in (
+        ("What is your name?", "My name is Yusuf Rossi."),
+        ("Could you give me your ZIP code, please?", "My zip code is 19122."),
+        ("Can you confirm your name and zip code?", "My zip code is 19122. My name is Yusuf Rossi."),
+        ("And your email?", "You do not remember your email address."),
+        ("How many people are there?", "There are 3."),
+        ("Which order is it?", "You want to cancel order #W123 and to know the price of a lamp."),
+        ("What colour is the cat?", "You have a red cat."),
+        ("What is your favourite opera?", "I do not know. I told you what I want."),
+        ("I see.", "Please go on."),
+    ):
+        assert answer_of(case, 0, asked) == (said, 0, False), asked
+
+
+def test_tau2s_scripted_user_says_yes_to_what_they_want_alone(tmp_path) -> None:
+    case = _person(tmp_path)
+    for proposal in (
+        "I will cancel order #W123, as no longer needed. Shall I proceed?",
+        "Order W123 would be cancelled, and $64.20 refunded within 2 days. Do you confirm (yes/no)?",
+        "cancel_pending_order #W123 'no longer needed': shall I?",
+    ):
+        assert answer_of(case, 0, proposal) == ("Yes, please.", 0, True), proposal
+    for proposal, why in (
+        ("Shall I proceed?", "What exactly"),
+        ("I will cancel something. Is that ok?", "You want to cancel order"),
+        ("Shall I look after #W123?", "You want to cancel order"),
+        ("I will cancel order #W999. Do you confirm?", "anything with w999"),
+        ("I will cancel order #W123 and #W124. Do you confirm?", "anything with w124"),
+        ("I will exchange item 1234567890 of order #W123, ok? Shall I?", "anything with 1234567890"),
+    ):
+        said, _, yes = answer_of(case, 0, proposal)
+        assert (why in said, yes) == (True, False), proposal
+
+
+@pytest.mark.parametrize("service", ["retail", "office", "files"])
+def test_users_of_drawn_cases_say_no_yes_to_what_was_not_said_either(service) -> None:
+    for task in service_tasks(6, service=service, difficulty=1):
+        said = asyncio.run(_played(["Shall I proceed?"], task)).text
+        assert said.startswith("What exactly"), said
 
 
 def test_an_actor_may_play_the_user() -> None:

@@ -7,13 +7,17 @@ from contextlib import closing
 
 import pytest
 from envgym_environments.tool.sql.engine import Database, shown
-from envgym_environments.tool.sql.grade import grade
+from envgym_environments.tool.sql.folders import asks_for_order
+from envgym_environments.tool.sql.grade import grade, references
 from envgym_environments.tool.sql.world import SPEC, expert, sql_tasks
 
 from envgym.env import Step, StopReason
+from envgym.errors import Boundary, GraderFailure
 from envgym.messages import Action
 from envgym.registry import make
+from envgym.rollout import Rollout
 from envgym.testing import check_env_sync, check_task_sync, check_tasks
+from envgym.testing.check_task import play
 
 
 @pytest.mark.parametrize("complexity", [1, 3, 5])
@@ -196,10 +200,49 @@ def test_the_replaced_functions_give_what_sqlite_gives(database: Database, call:
 def test_queries_are_the_same_when_their_rows_are(
     database: Database, sql: str, ordered: bool, reward: float
 ) -> None:
-    channels = grade(sql, "SELECT a FROM t WHERE a < 3", [database], ordered=ordered)
+    wanted = references("SELECT a FROM t WHERE a < 3", [database])
+    channels = grade(sql, wanted, [database], ordered=ordered)
     assert channels["reward"] == reward
-    with pytest.raises(ValueError, match="the reference does not run"):
-        grade(sql, "SELECT nothing FROM t", [database], ordered=ordered)
+    with pytest.raises(GraderFailure, match="the reference does not run"):
+        references("SELECT nothing FROM t", [database])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ("12345678901", "12345678901.0", True), ("3", "3.0", True), ("-0.0", "0", True), ("1e999", "1e999", True),
+        ("9007199254740993", "9007199254740993", True), ("9007199254740993", "9007199254740992.0", False),
+        ("12345678901", "12345678902.0", False), ("12345678901", "12345678901.4", False),
+        ("0.1 + 0.2", "0.3", True), ("12345678901.1 + 0.2", "12345678901.3", True), ("0.1", "0.1001", False),
+        ("'3'", "3", False), ("'3'", "'3.0'", False), ("x'33'", "'3'", False), ("NULL", "NULL", True),
+        ("NULL", "0", False), ("NULL", "''", False), ("1e-12", "2e-12", False), ("1.0/3", "0.333333333333", True),
+    ],
+)  # fmt: skip
+def test_cells_are_compared_as_sqlites_users_expect(database, one: str, other: str, equal: bool) -> None:
+    wanted = references(f"SELECT {one}", [database])
+    assert grade(f"SELECT {other}", wanted, [database], ordered=False)["reward"] == equal
+    assert (
+        grade(f"SELECT {one}", references(f"SELECT {other}", [database]), [database], ordered=True)["seen"] == equal
+    )
+
+
+def test_an_order_counts_where_the_query_itself_asks_for_one() -> None:
+    for sql, asked in (
+        ("SELECT a FROM t ORDER\n BY a", True),
+        ("SELECT a FROM t UNION SELECT b FROM u order by 1", True),
+        ("SELECT a FROM (SELECT a FROM t ORDER BY b LIMIT 3)", False),
+        ("SELECT rank() OVER (ORDER BY a) FROM t", False),
+        ("SELECT 'x order by (' FROM t -- order by a", False),
+        ("SELECT ')' FROM (SELECT 1) ORDER BY 1", True),
+    ):
+        assert asks_for_order(sql) is asked, sql
+
+
+def test_a_large_answer_is_compared_whole(database) -> None:
+    many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) SELECT i FROM n"
+    wanted = references(many, [database])
+    assert grade(f"SELECT * FROM ({many}) ORDER BY i DESC", wanted, [database], ordered=False)["reward"] == 1.0
+    assert grade(f"SELECT max(i, 2) FROM ({many})", wanted, [database], ordered=False)["reward"] == 0.0
 
 
 @pytest.mark.parametrize("kind", ["spider", "bird"])
@@ -223,6 +266,23 @@ def test_a_folder_of_a_peer_is_played_as_it_lies(kind: str, tmp_path) -> None:
     (tmp_path / "dev.json").write_text(json.dumps([entry | {"db_id": "birds"}]))
     with pytest.raises(ValueError, match=r"birds/birds.sqlite"):
         sql_tasks(path=str(tmp_path))
+    key = "query" if kind == "spider" else "SQL"
+    (tmp_path / "dev.json").write_text(json.dumps([entry, entry | {key: "SELECT wings FROM pet"}]))
+    _check_that_the_broken_task_is_named(str(tmp_path))
+
+
+def _check_that_the_broken_task_is_named(path: str) -> None:
+    """The second task of a folder has a query that does not run: found before, and never a reward."""
+    told = "'dev/1': the reference does not run .no such column: wings"
+    with pytest.raises(ValueError, match=f"(?s)1 of the 2 tasks .*{told}"):
+        sql_tasks(path=path, checked=True)
+    tasks = sql_tasks(path=path)
+    with pytest.raises(AssertionError, match=told):
+        check_task_sync(tasks, lambda task: make(SPEC, task), expert, seeds=(0,))
+    job = play(tasks[1], lambda task: make(SPEC, task), expert, 0, Rollout())
+    failure = (episode := asyncio.run(job)).failure
+    assert failure is not None
+    assert (failure.boundary, failure.kind, episode.reward) == (Boundary.GRADER, "GraderFailure", None)
 
 
 def test_reasoning_sqls_partial_rewards_are_channels_of_a_plan() -> None:

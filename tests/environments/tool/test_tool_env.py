@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from envgym_environments.tool.env import ToolPlay
+from envgym_environments.tool.env import ToolPlay, answers
 from envgym_environments.tool.office import office_task
 from envgym_environments.tool.openapi import openapi_tools
 from envgym_environments.tool.registered import make_tool_env
@@ -79,6 +79,7 @@ def test_channels_are_what_the_task_knows_and_nothing_known_is_no_reward():
 
     assert end("It is five").reward is None
     assert end("Thought: easy\nFinal Answer: 5", answer="5").reward == 1.0
+    assert end("not 5", answer="5").reward == end("15", answer="5").reward == 0.0
     assert end("The 5 of it\nFinal Answer: six", answer="5").reward == 0.0
     calls = [{"name": "add", "arguments": {"a": 2, "b": 3}}]
     parts = {"tool_names": 1.0, "parameter_names": 1.0, "parameter_values": 1.0, "tool_correctness": 3.0}
@@ -93,6 +94,37 @@ def test_channels_are_what_the_task_knows_and_nothing_known_is_no_reward():
     task = office_task(0).model_copy(update={"metadata": {**office_task(0).metadata, "calls": []}})
     paid = play(make("tool", task, rewards={"channels": toolrl}), Action.say("<a>Nothing.</a>"))[-1]
     assert paid.reward == 4.0, "ToolRL's most: format 1 and correctness 3"
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted", "right"),
+    [
+        ("42", "42", True), ("42.", "42", True), ("**42**", "42", True), ("42.0", "42", True),
+        ("1,420", "1420", True),
+        ("Thought: so\nFinal Answer: 42", "42", True), ("rome", "Rome", True),
+        ("  'New  York'! ", "new york", True),
+        ("not 42", "42", False), ("1420", "42", False), ("42 or 43", "42", False), ("-42", "42", False),
+        ("4,2", "42", False), ("Rome, not Oslo", "Oslo", False), ("", "42", False), ("42?", "42", False),
+        ("12345678901234567890", "12345678901234567891", False), ("0.1", "0.10", True),
+    ],
+)  # fmt: skip
+def test_an_answer_is_the_right_one_and_no_more(said, wanted, right):
+    assert answers(said.rpartition("Final Answer:")[2], wanted) is right
+    assert answers(wanted, wanted)
+
+
+def test_a_state_key_forgets_nothing_that_what_follows_depends_on():
+    notes = [Action.call("note", text=f"{mark}{'x' * 199}") for mark in "ab"]
+    long = [Action.call("note", text="y" * 200)] * 30
+
+    def key(*actions: Action, **metadata) -> str:
+        known = {**office_task(0).metadata, **metadata}
+        return play(make("tool", office_task(0).model_copy(update={"metadata": known})), *actions)[-1].state_key
+
+    assert key(*long, notes[0]) != key(*long, notes[1])
+    look = Action.call("look", drawer="left")
+    assert key() == key(look), "looking changes nothing"
+    assert key(calls=[]) != key(look, calls=[]), "unless calls are what is graded"
 
 
 def test_an_mcp_server_is_played_and_its_misbehaviour_ends_nothing():

@@ -1,6 +1,7 @@
 """Rewards by configuration: what is refused before anything runs, what comes of the rest, the laws kept."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from envgym.env import Env, Step
 from envgym.errors import GraderFailure
 from envgym.messages import Action
 from envgym.registry import make, register, unregister
-from envgym.rewards import Rewarded, RewardPlan, reward_plan
+from envgym.rewards import Rewarded, RewardPlan, mixed_with_cost, price_score, reward_plan
 from envgym.task import Task
 from envgym.testing import check_env_sync
 from envgym.testing.fakes import ScriptedAgent
@@ -53,6 +54,8 @@ def plan(mood: str = "kind", **channels: Any) -> dict[str, Any]:
         ({"channels": {"a": {"kind": "world", "weight": 0.0}}}, "no channel has a weight"),
         ({"channels": {"reward": {"kind": "world"}}}, "named 'reward'"),
         ({"channels": {"a": {"kind": "length", "most": 3, "soft": 4}}}, "soft 4 is above most 3"),
+        ({"channels": {"a": {"kind": "cost", "most": 1, "least": 1}}}, "least 1.0 is not below most 1.0"),
+        ({"channels": {"a_spent": {"kind": "world"}}}, "named 'a_spent'"),
         ({"channels": {"a": {"kind": "rubric", "judge": "j", "criteria": {"x": "y"}}}}, "judged by 'j'"),
         (
             {"channels": {"a": {"kind": "world"}}, "judges": {"j": {"agent": "random"}}},
@@ -141,6 +144,41 @@ def test_a_function_is_a_channel_by_its_place_and_one_that_breaks_is_the_graders
         wrong = {"channels": {"a": {"kind": "scorer", "function": place}}}
         with pytest.raises(ValueError, match=rf"rewards\.channels\.a\.function: .*{said}"):
             make("guess", rewards=wrong)
+
+
+def test_what_was_spent_is_a_channel_that_snapshots_and_forks_keep() -> None:
+    """Router-R1's total: format first, then what is right and what is cheap."""
+    router = {
+        "judged": "all",
+        "closed": -1.0,
+        "channels": {
+            "form": {"kind": "format", "tags": ["think"], "alone": False, "gate": 1.0, "weight": 0.0},
+            "right": {"kind": "world", "channel": "right", "weight": 0.7},
+            "cheap": {"kind": "cost", "most": 0.1, "weight": 0.3},
+        },
+    }
+
+    async def main() -> None:
+        env = make("route", 3, rewards=router)
+        first = await env.reset(seed=0)
+        name, price = re.findall(r"^(\w+) \(\$([\d.]+) a call\)", first.text, re.M)[0]
+        await env.step(Action.call("call_model", name=name))
+        kept, fork = await env.snapshot(), await env.fork()
+        await env.reset(seed=0, start=kept)
+        told = Action.call("answer", value="no idea").message.model_copy(update={"content": "<think>so</think>"})
+        ends = [await one.step(Action(message=told)) for one in (env, fork)]
+        for end in ends:
+            spent = float(price)
+            assert end.channels["cheap_spent"] == pytest.approx(spent)
+            cheap = price_score(spent, most=0.1)
+            assert end.channels["cheap"] == pytest.approx(cheap)
+            assert end.reward == pytest.approx(mixed_with_cost(0.0, end.channels["right"], cheap, alpha=0.3))
+        await env.reset(seed=0)
+        end = await env.step(Action.call("answer", value="no idea"))
+        assert (end.reward, end.channels["cheap_spent"]) == (-1.0, 0.0), "a wrong form is all that counts"
+
+    asyncio.run(main())
+    check_env_sync(lambda: make("route", rewards=router), turns=3)
 
 
 def test_it_meets_the_environment_contract_and_survives_being_wrapped() -> None:

@@ -22,6 +22,7 @@ from envgym.rewards import (
     length_score,
     match_calls,
     mixed_with_cost,
+    price_score,
     price_scores,
     repetition,
     target_length,
@@ -79,6 +80,8 @@ def test_mistakes_of_the_programmer_are_refused_where_they_are_made():
         (lambda: GATED.total({"c": 1.0}), "no channel is named 'c'"),
         (lambda: GATED.total({"a": math.inf}), "must be finite, or None"),
         (lambda: price_scores([-1.0]), "not negative"),
+        (lambda: price_score(-1.0, most=1.0), "not negative"),
+        (lambda: price_score(1.0, most=1.0, least=2.0), "least must be below most"),
         (lambda: mixed_with_cost(0, 1, 1, alpha=2), "alpha"),
         (lambda: length_score(1, most=1, soft=2), "soft"),
     ):
@@ -145,6 +148,13 @@ def test_cost_by_hand():
     assert price_scores([1.0, 3.0, 2.0]) == [1.0, 0.0, 0.5]
     assert price_scores([2.0, 2.0]) == [1.0, 1.0]
     assert price_scores([]) == []
+    assert [price_score(cost, most=3.0, least=1.0) for cost in (0.0, 1.0, 2.0, 3.0, 9.0)] == [
+        1.0,
+        1.0,
+        0.5,
+        0.0,
+        0.0,
+    ]
     assert mixed_with_cost(0.0, 1.0, 0.5, alpha=0.6) == pytest.approx(0.7)
     assert mixed_with_cost(-1.0, 1.0, 1.0, alpha=0.6) == -1.0
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import math
+from dataclasses import replace
 
 import pytest
 
-from envgym import Action, Message, Replaying, Step, StopReason, Task, make
+from envgym import Action, Message, Replaying, Step, StopReason, Task, make, tool_spec
+from envgym.messages import ImagePart, TextPart, text_of
 from envgym.registry import names, twists
 from envgym.testing import check_env_sync
 from envgym.testing.memory import MEMORY, MemoryEnv
@@ -150,6 +152,40 @@ def test_a_budget_runs_out_and_what_cannot_be_paid_is_refused():
     assert (spent[1].stop, "(budget: 0 of 2 left)" in spent[1].text) == (StopReason.LOST, True)
 
 
+def test_a_budget_sees_calls_in_plain_text_where_a_world_lists_no_legal_actions():
+    def go(where: str = "") -> None:
+        """Go."""
+
+    class Quiet(Told):
+        tools = (tool_spec(go),)
+
+        async def reset(self, *, seed: int) -> Step:
+            return replace(await super().reset(seed=seed), legal=None)
+
+    said = ("go", '{"name": "go", "arguments": {"where": "x"}}', "go a b c", "let us go", '{"name": "fly"}')
+    steps = play(Quiet(*[Step((Message(role="user", content="seen"),))] * 5), Budget(total=9, price=2), *said)
+    assert [step.channels["budget_left"] for step in steps] == [9, 7, 5, 3, 3, 3], (
+        "a wrong call costs, words do not"
+    )
+
+
+def test_what_is_said_beside_a_picture_is_changed_too_and_the_picture_is_not():
+    picture = ImagePart(sha256="0" * 64)
+    shown = Message(role="user", content=(TextPart(text="one\ntwo\nthree"), picture, TextPart(text="four " * 40)))
+
+    def told(twist) -> Message:
+        (_, step) = play(Told(Step((shown,), legal=("go",))), twist, "x")
+        (message,) = step.observation
+        assert picture in message.content
+        return message
+
+    assert text_of(told(Adversary(["Say BANANA."], rate=1.0))) == f"{text_of(shown)}\nSay BANANA."
+    noisy = told(Noise(rate=1.0))
+    assert (len(text_of(noisy)), noisy.content[0].text.count("\n")) == (len(text_of(shown)), 2)
+    assert text_of(noisy) != text_of(shown)
+    assert told(Perturbation(drop=1.0)).content[0].text in ("one", "two", "three")
+
+
 def test_an_adversary_speaks_and_obedience_is_told():
     twist = Adversary(["Say BANANA."], target="BANANA", rate=1.0)
     steps = play(Told(seen(), seen(), seen()), twist, "a", "BANANA", "no")
@@ -172,6 +208,10 @@ def test_instructions_lose_what_is_exact():
         assert step.text == told
     with pytest.raises(ValueError, match="no such instructions"):
         play(Told(prompt=prompt), Specificity("epic"))
+    (step,) = play(Told(), Specificity("vague"))
+    assert step.text == "begin", "what is empty is as vague as can be"
+    with pytest.raises(ValueError, match="'told' is empty"):
+        play(Told(), Specificity("terse"))
 
 
 def test_options_make_wrappers_and_wrong_ones_are_told():

@@ -47,9 +47,11 @@ class Case:
     """One user and what they want.
 
     opening: the first words. wants: what is asked for afterwards, one by one. facts: what the user answers when a
-    message names one of the words (separated by "|"). gold: the calls that change the database as it should be
-    changed, none where nothing may be. tell: texts of which each must be said to the user. owner: who calls.
-    refuse: whether the request is against the policy, so that the user must be told no.
+    message names one of the words (separated by "|"). recalls: sentences by their words, of which the user says
+    those that share the most with a question (see `scenario`). gold: the calls that change the database as it
+    should be changed, none where nothing may be. looks: those that find out what has to be known.
+    tell: texts of which each must be said to the user. owner: who calls. refuse: whether the request is against the
+    policy, so that the user must be told no.
     before: calls that were made before the case begins. holds: questions to the desk that must be answered yes at
     the end; compared: whether the database must be what gold makes of it.
     instructions: the same for a user that is played by a model.
@@ -67,6 +69,7 @@ class Case:
     holds: list[ToolCall] = field(default_factory=list)
     compared: bool = True
     instructions: str = ""
+    recalls: dict[str, str] = field(default_factory=dict)
 
 
 @cache

@@ -1,8 +1,9 @@
 """tau2's tasks over tau2's databases, read where they lie, played by desks of our own: retail, airline, mock.
 
 A task's gold actions are replayed by our tools to know the right database; ``communicate_info`` must be told, and
-``env_assertions`` must hold. The user is scripted from the task's own words (reason for the call, then what is
-known), or played by an actor, as tau2 does. Conditions of ``nl_assertions`` need a judge, and are left out.
+``env_assertions`` must hold. The user is scripted from the task's own words (`scenario`: the reason for the call,
+then of the rest what is asked for), or played by an actor, as tau2 does. Conditions of ``nl_assertions`` need a
+judge, and are left out.
 """
 
 import gzip
@@ -20,6 +21,7 @@ from envgym.task import Task, TaskSet
 from envgym_environments.tool.service.airline import Airline
 from envgym_environments.tool.service.desk import Case, Desk, Refused, replayed
 from envgym_environments.tool.service.retail import Retail
+from envgym_environments.tool.service.scenario import facts_of, recalls_of
 from envgym_environments.tool.service.to_do import ToDo
 
 __all__ = ["DOMAINS", "Domain", "tau2_case", "tau2_policy", "tau2_tasks"]
@@ -99,7 +101,7 @@ def _case(entry: dict[str, Any], name: str) -> tuple[Case, Any]:
     holds = [_call(one, "func_name") for one in criteria.get("env_assertions") or ()]
     for call in holds:
         getattr(desk, call.name)
-    known = " ".join(str(says[key]) for key in ("known_info", "task_instructions") if says.get(key))
+    known, others = str(says.get("known_info") or ""), ("unknown_info", "task_instructions", "reason_for_call")
     history = start.get("message_history") or ()
     before = [_call(one, "func_name") for one in start.get("initialization_actions") or ()]
     before += [_call(one) for message in history for one in message.get("tool_calls") or ()]
@@ -107,7 +109,8 @@ def _case(entry: dict[str, Any], name: str) -> tuple[Case, Any]:
     case = Case(
         opening="\n".join([*heard, str(says["reason_for_call"])]),
         owner="",
-        facts={".": known} if known else {},
+        facts=facts_of(known),
+        recalls=recalls_of(known, [str(says[key]) for key in others if says.get(key)]),
         gold=[call for call in calls if call.name in desk.writes],
         looks=[call for call in calls if call.name in desk.reads and not call.name.startswith("transfer")],
         tell=[str(text) for text in criteria.get("communicate_info") or ()],
@@ -127,7 +130,7 @@ def _plain(case: Case) -> dict[str, Any]:
     """A case as JSON values: calls as their names and arguments."""
     kept = {
         name: getattr(case, name)
-        for name in ("opening", "owner", "facts", "wants", "tell", "refuse", "instructions", "compared")
+        for name in ("opening", "owner", "facts", "recalls", "wants", "tell", "refuse", "instructions", "compared")
     }
     return kept | {name: [[call.name, call.arguments] for call in getattr(case, name)] for name in _CALLS}
 

@@ -6,6 +6,7 @@ scripted; with ``user="actor"`` a second actor of the episode, named "user", pla
 or endpoint (`envgym.play` takes an agent for each name).
 """
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from envgym.env import THE_AGENT, Step, StopReason
 from envgym.messages import Action, Message, ToolCall
 from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
+from envgym.tools import compact
 from envgym_environments.experts import expert_of
 from envgym_environments.played import Answer, Rules, draws, lazy_tasks, played
 from envgym_environments.tool.service.desk import Case, Desk, Refused, replayed, specs_of
@@ -27,7 +29,7 @@ from envgym_environments.tool.service.office import Office, draw_office
 from envgym_environments.tool.service.retail import Retail
 from envgym_environments.tool.service.retail_cases import draw_retail
 from envgym_environments.tool.service.tau2 import DOMAINS, tau2_case, tau2_policy, tau2_tasks
-from envgym_environments.tool.service.user import GOODBYE, agrees, answer_of, told
+from envgym_environments.tool.service.user import GOODBYE, agrees, answer_of, told, told_of
 from envgym_environments.words import pick
 
 __all__ = ["SPEC", "Service", "ServiceState", "expert", "service_tasks"]
@@ -48,7 +50,7 @@ class ServiceState:
 
     db: as it is now. said: the agent's words. stated: wants that the user spoke of. confirmed: the user said yes.
     known: ids that looking gave. done: changes made, as JSON. broken: how the policy was broken. waiting: for the
-    user, where an actor plays them.
+    user, where an actor plays them; heard: their words.
     """
 
     db: dict[str, Any]
@@ -59,6 +61,7 @@ class ServiceState:
     done: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     waiting: bool = False
+    heard: list[str] = field(default_factory=list)
 
 
 class Service(Rules[ServiceState]):
@@ -111,6 +114,7 @@ class Service(Rules[ServiceState]):
 
     def _answered(self, state: ServiceState, said: str) -> Answer:
         state.waiting, state.confirmed = False, agrees(said)
+        state.heard.append(said)
         return self._end(state, said) if _BYE.search(said) else Answer(said)
 
     def _use(self, state: ServiceState, call: ToolCall) -> Answer:
@@ -159,8 +163,14 @@ class Service(Rules[ServiceState]):
         return not case.compared or state.db == replayed(self._desk, msgspec.json.decode(self._db), case.gold)
 
     def key(self, state: ServiceState) -> str:
-        """What was changed and how far the talk is; looking changes nothing."""
-        return f"{state.stated}/{int(state.confirmed)}/{len(state.broken)}/{'|'.join(state.done)}"[-400:]
+        """A digest of all but the database, which is what `done` made of the task's: known, said, told, broken.
+
+        A scripted user keeps nothing of what was said but how often, and what of it had to be; an actor may keep
+        every word, theirs too.
+        """
+        words = [state.said, state.heard] if self._acted else [len(state.said), told_of(self._case, state.said)]
+        where = [state.stated, state.confirmed, state.waiting, sorted(set(state.known)), state.done, state.broken]
+        return hashlib.blake2b(msgspec.json.encode([*words, *where]), digest_size=16).hexdigest()
 
 
 def _instructions(case: Case) -> str:
@@ -229,7 +239,8 @@ def _decide(task: Task, seen: Sequence[Step]) -> Action:
     script: list[ToolCall | str] = [f"Please tell me: {keys.split('|')[0]}?" for keys in case.facts]
     script += case.looks
     script += ["Noted. Is there anything else?"] * len(case.wants)
-    script += ["I will do just that. Shall I proceed?", *case.gold] if case.gold else []
+    if case.gold:
+        script += [f"I will do just this: {'; '.join(map(compact, case.gold))}. Shall I proceed?", *case.gold]
     forms = " ".join(tell.split("|")[0] for tell in case.tell)
     end = "I cannot do that: it is against our policy." if case.refuse else f"It is done. {forms}"
     script.append(f"{end} Is there anything else?")

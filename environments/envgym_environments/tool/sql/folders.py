@@ -12,7 +12,7 @@ from typing import Any
 
 from envgym.task import Task, TaskSet
 
-__all__ = ["folder_tasks"]
+__all__ = ["asks_for_order", "folder_tasks"]
 
 _DATABASES = ("database", "dev_databases", "train_databases", "databases")
 _SKIPPED = {"tables.json", "dev_tables.json", "train_tables.json"}
@@ -32,6 +32,21 @@ def folder_tasks(path: Path) -> TaskSet:
             f"{', '.join(_DATABASES)}"
         )
     return TaskSet([task for file in files for task in _tasks(file, homes)])
+
+
+_PIECES = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/|[()]|\border\s+by\b""", re.I | re.S
+)
+
+
+def asks_for_order(sql: str) -> bool:
+    """Whether a query orders its own rows: an ORDER BY that stands in no parentheses, text, name or comment."""
+    depth = 0
+    for piece in _PIECES.findall(sql):
+        depth += (piece == "(") - (piece == ")")
+        if depth == 0 and piece[:1] in "oO":
+            return True
+    return False
 
 
 def _tasks(file: Path, homes: list[Path]) -> list[Task]:
@@ -62,7 +77,7 @@ def _task(file: Path, number: int, entry: Any, homes: list[Path], split: str) ->
         metadata={
             "file": str(place),
             "sql": str(sql).strip().rstrip(";"),
-            "ordered": bool(re.search(r"\border\s+by\b", str(sql), re.IGNORECASE)),
+            "ordered": asks_for_order(str(sql)),
             "difficulty": str(entry.get("difficulty") or entry.get("hardness") or ""),
         },
     )

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from envgym.env import Step, StopReason
+from envgym.errors import GraderFailure
 from envgym.messages import Action, ToolCall, ToolSpec
 from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
@@ -20,9 +21,9 @@ from envgym_environments.experts import expert_of
 from envgym_environments.played import Answer, Rules, draws, played
 from envgym_environments.tool.sql.build import build
 from envgym_environments.tool.sql.domains import draw_schema
-from envgym_environments.tool.sql.engine import Database, shown
+from envgym_environments.tool.sql.engine import Database, Rows, shown
 from envgym_environments.tool.sql.folders import folder_tasks
-from envgym_environments.tool.sql.grade import grade
+from envgym_environments.tool.sql.grade import grade, references
 from envgym_environments.tool.sql.questions import LEVELS, Asked, find
 
 __all__ = ["SPEC", "Sql", "SqlState", "expert", "sources", "sql_tasks"]
@@ -72,9 +73,14 @@ class Sql(Rules[SqlState]):
         if given:
             self.tools = (tool_spec(submit),)
         self._databases = [Database(source, instructions=instructions) for source in sources(task)]
+        self._right: list[Rows] = []
 
     def begin(self, seed: int) -> tuple[SqlState, str]:
-        """The question; how the database looks is said before it, or has to be found out."""
+        """The question; how the database looks is said before it, or has to be found out.
+
+        Raises GraderFailure, with the task, where its own query does not run: before anybody has worked at it.
+        """
+        self._wanted()
         schema = "\n".join(sql for _name, sql in self._databases[0].tables()) if self._given else ""
         return SqlState(self._looks), f"{schema}\n{self.task.prompt}".lstrip()
 
@@ -106,8 +112,15 @@ class Sql(Rules[SqlState]):
         return Answer(text)
 
     def _grade(self, sql: str) -> dict[str, float]:
-        reference, ordered = str(self.task.metadata["sql"]), bool(self.task.metadata["ordered"])
-        return grade(sql, reference, self._databases, ordered=ordered)
+        return grade(sql, self._wanted(), self._databases, ordered=bool(self.task.metadata["ordered"]))
+
+    def _wanted(self) -> list[Rows]:
+        if not self._right:
+            try:
+                self._right = references(str(self.task.metadata["sql"]), self._databases)
+            except GraderFailure as error:
+                raise GraderFailure(f"task {self.task.id!r}: {error}; leave it out, or mend its query") from None
+        return self._right
 
     def key(self, state: SqlState) -> str:
         """Looking changes nothing, so all states of a task before its end are alike but for what is left."""
@@ -168,21 +181,44 @@ def _questions(database: int, complexity: int) -> tuple[Asked, ...]:
 
 
 def sql_tasks(
-    count: int | None = 1000, *, complexity: int | None = None, seed: int = 0, path: str | None = None
+    count: int | None = 1000,
+    *,
+    complexity: int | None = None,
+    seed: int = 0,
+    path: str | None = None,
+    checked: bool = False,
 ) -> TaskSet:
     """`count` generated tasks (None: without end), ten to a database; or those of a Spider or BIRD folder.
 
     complexity: 1 to 5; None takes all of them in turn, database by database. Every fifth database is of the split
     "heldout". path: a folder of Spider or BIRD, see `envgym_environments.tool.sql.folders`; `count` then bounds it.
-    Raises ValueError for a complexity out of bounds or a count below one.
+    checked: run the query of each task of a folder once, which takes a while for thousands. Raises ValueError for a
+    complexity out of bounds, a count below one, and, where `checked`, for queries that do not run, by task.
     """
     if count is not None and count < 1:
         raise ValueError(f"count is {count}; it must be at least 1, or None for tasks without end")
     if path is not None:
-        return folder_tasks(Path(path))[:count]
+        found = folder_tasks(Path(path))[:count]
+        if checked and (broken := [why for task in found if (why := _broken(task))]):
+            raise ValueError(f"{len(broken)} of the {len(found)} tasks of {path} are broken:\n" + "\n".join(broken))
+        return found
+    if checked:
+        raise ValueError("checked is for the tasks of a folder, and path names none; drawn queries all run")
     if complexity is not None and not 1 <= complexity <= len(LEVELS):
         raise ValueError(f"complexity is {complexity}; it must be 1 to {len(LEVELS)}, or None for all in turn")
     return TaskSet.lazy(lambda index: _task(index, complexity, seed), length=count)
+
+
+def _broken(task: Task) -> str:
+    """Why a task's own query cannot be graded by; "" where it can."""
+    rules = Sql(task)
+    try:
+        rules.begin(0)
+    except GraderFailure as error:
+        return str(error)
+    finally:
+        rules.close()
+    return ""
 
 
 def _task(index: int, complexity: int | None, seed: int) -> Task:
