@@ -224,7 +224,8 @@ def make_retry(
     inner = spec_of(str(task.metadata["inner"]))
     if inner.sandbox and backend is None:
         raise ValueError(
-            f"environment {inner.name!r} acts in a sandbox: play task {task.id!r} by {SANDBOXED.name!r}, with backend="
+            f"environment {inner.name!r} acts in a sandbox: play task {task.id!r} by {SANDBOXED.name!r}, with "
+            "backend="
         )
     inside = made(inner, Task.model_validate(task.metadata["task"]), backend=backend, **options)
     return Retry(task, inside, tries=tries, decay=decay, penalty=penalty, full=full)

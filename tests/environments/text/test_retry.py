@@ -125,7 +125,7 @@ def test_a_sandboxs_snapshot_stays_where_who_holds_it_looks() -> None:
 
 
 def test_what_acts_in_a_sandbox_is_refused_without_one_by_the_name_of_what_plays_it() -> None:
-    with pytest.raises(ValueError, match="'python' acts in a sandbox.*by 'retry-sandboxed'"):
+    with pytest.raises(ValueError, match=r"'python' acts in a sandbox.*by 'retry-sandboxed'"):
         make(SPEC, sandboxed_tasks(count=5)[0])
 
 
