@@ -107,6 +107,17 @@ def test_held_out_compositions_are_never_trained_on() -> None:
     assert not chains["train"] & chains["heldout"]
 
 
+def test_of_a_single_skill_the_words_are_held_out_since_no_skill_can_be() -> None:
+    tasks = synthetic.synthetic_tasks(2000, depth=1, choices=2)
+    words, skills = (
+        {split: {part(task) for task in tasks.split(split)} for split in ("train", "heldout")}
+        for part in (lambda task: task.metadata["word"], lambda task: task.prompt.partition("(")[0])
+    )
+    assert skills["train"] == skills["heldout"], "nobody knows a skill that was never shown"
+    assert len(words["heldout"]) > 350
+    assert not words["train"] & words["heldout"]
+
+
 @pytest.mark.parametrize(
     ("secret", "word", "expected"),
     [

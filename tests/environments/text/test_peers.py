@@ -7,7 +7,7 @@ from random import getstate
 from typing import Any
 
 import pytest
-from envgym_environments.text import arena, reasoning, textworld_games
+from envgym_environments.text import arena, arena_expert, reasoning, textworld_games
 
 from envgym.env import Step
 from envgym.limits import Limits
@@ -102,6 +102,10 @@ def test_the_numbers_in_the_document_are_those_that_were_recorded() -> None:
     root = Path(__file__).resolve().parents[3]
     found = json.loads((root / "benchmarks" / "results" / "peer_tasks.json").read_text())
     assert not found["quick"]
+    played = {row["name"] for row in found["rows"] if row["name"].startswith("textarena ")}
+    known = {f"textarena {game}" for game in arena.GAMES if game.partition("-v0")[0] in arena_expert.KNOWN}
+    assert played == known, "every id that an expert plays is told of"
+    assert len(played) >= 50
     kinds: dict[str, list[dict[str, Any]]] = {}
     for row in found["rows"]:
         kinds.setdefault(row["name"].partition("-v0")[0].removeprefix("textarena "), []).append(row)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from envgym_environments.tool.propose_solve.agents import KnowingPlayer, expert
 from envgym_environments.tool.propose_solve.executor import Executor
+from envgym_environments.tool.propose_solve.library import Triple
 from envgym_environments.tool.propose_solve.programs import Refused, arguments, checked, same
 from envgym_environments.tool.propose_solve.rewards import UNREADABLE, WRONG, learnability, solved
 from envgym_environments.tool.propose_solve.tasks import SPEC, harvested, propose_solve_tasks, write_triples
@@ -76,6 +77,15 @@ def test_options_and_tasks_that_cannot_be_are_refused() -> None:
             propose_solve_tasks(**bad)
     assert [task.split for task in propose_solve_tasks(5)].count("heldout") == 1
     assert {task.metadata["kind"] for task in propose_solve_tasks(3)} == {"deduction", "abduction", "induction"}
+
+
+def test_no_proposal_that_is_asked_for_in_training_is_held_out(tmp_path) -> None:
+    def asked(split: str) -> set[str]:
+        return {str(task.metadata) for task in propose_solve_tasks(500).split(split)}
+
+    assert not asked("train") & asked("heldout")
+    write_triples(tmp_path / "one.jsonl", [Triple(program=IDENTITY, inputs=("(1,)",))])
+    assert len(propose_solve_tasks(5, path=str(tmp_path / "one.jsonl"))) == 5, "of one program all ask the same"
 
 
 @sandboxed
