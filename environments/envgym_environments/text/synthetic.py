@@ -150,7 +150,8 @@ def _held_out(chain: Sequence[str], names: Sequence[str], word: str) -> bool:
     """Whether a composition belongs to the held-out split; of a single skill, whether its word does."""
     if len(chain) == 1:
         return sum(map(ord, word)) % 5 == 0
-    return sum(names.index(name) * 7**place for place, name in enumerate(chain)) % 5 == 0
+    marked: int = sum(names.index(name) * 7**place for place, name in enumerate(chain))
+    return marked % 5 == 0
 
 
 def _value(chain: Sequence[str], word: str) -> str:
