@@ -176,6 +176,7 @@ BIRDS = (
 )
 
 
+@pytest.mark.slow
 def test_vectors_find_what_shares_no_word_with_the_query_and_words_do_not() -> None:
     by_words, by_vectors = Corpus(BIRDS), Corpus(BIRDS, retrieval="lsa")
     assert by_words.best("feathers", 4) == ["Plume", "Stork"]
@@ -187,6 +188,7 @@ def test_vectors_find_what_shares_no_word_with_the_query_and_words_do_not() -> N
         Corpus(BIRDS, retrieval="dense")
 
 
+@pytest.mark.slow
 def test_search_by_vectors_keeps_both_contracts() -> None:
     tasks = search.search_tasks(120)[::40]
     check_env_sync(lambda: make(search.SPEC, tasks[0], retrieval="lsa"), turns=4)
