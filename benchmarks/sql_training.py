@@ -11,8 +11,8 @@ What is compared is the same model before RL, and a policy that acts at random.
 The warm start is weak because it is short: 300 updates of 16 of 2,000 expert episodes. Rewards alone
 (`--set reinforce.loss.streams.demonstrations=0`) make such a policy surer of what it says and teach it nothing new:
 +11 points as it is sampled and -2 greedily, over three seeds. So beside each run one of the same seed imitates on
-instead, for as many updates as both stages make: over three seeds it comes to 39 and 58 %, where RL with the expert's
-tokens comes to 37 and 58 %, and takes 2.9 minutes of processors instead of 7.5 (results/sql_training.json).
+instead, for as many updates as both stages make: over three seeds it comes to 39 and 58 %, where RL with the
+expert's tokens comes to 37 and 58 %, and takes 2.9 minutes of processors, not 7.5 (results/sql_training.json).
 
 The bar: the mean gain is at least 20 points, as it is sampled and greedily: a policy that only becomes surer of
 itself gains the first and not the second. Its 20 minutes are of two free cores, so 40 minutes of processors; the
