@@ -6,6 +6,7 @@ ratio. A quick run has the same shape and fewer repeats; its figures are for see
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -25,7 +26,10 @@ _PACKAGES = ("envgym", "gymnasium", "numpy", "pydantic", "torch", "transformers"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One comparison: ours against a reference, in `unit`; `bar` bounds the ratio, or ours where `absolute`."""
+    """One comparison: ours against a reference, in `unit`; `bar` bounds the ratio, or ours where `absolute`.
+
+    Of a reference of 0 there is no ratio, and a bar of it is not met.
+    """
 
     name: str
     ours: float
@@ -36,15 +40,16 @@ class Row:
     absolute: bool = False
 
     @property
-    def ratio(self) -> float:
-        return self.ours / self.reference if self.reference else float("inf")
+    def ratio(self) -> float | None:
+        return self.ours / self.reference if self.reference else None
 
     @property
     def met(self) -> bool | None:
         """Whether the bar is met; None where there is none."""
         if self.bar is None:
             return None
-        return (self.ours if self.absolute else self.ratio) <= self.bar
+        judged = self.ours if self.absolute else self.ratio
+        return judged is not None and judged <= self.bar
 
 
 def options(
@@ -106,6 +111,15 @@ def facts() -> dict[str, object]:
     }
 
 
+def _strict(value: object) -> object:
+    """What JSON can hold: a number that is not finite becomes its name, and no reader takes it for a number."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {name: _strict(one) for name, one in value.items()}
+    return [_strict(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
 def finish(name: str, rows: Sequence[Row], given: argparse.Namespace, **notes: object) -> None:
     """Print the table and write the JSON file, if one is wanted."""
     width = max(len(row.name) for row in rows)
@@ -119,7 +133,7 @@ def finish(name: str, rows: Sequence[Row], given: argparse.Namespace, **notes: o
         )
         print(
             f"{row.name:{width}}  {row.ours:10.4g}  {row.reference:10.4g}  {row.reference_name:{other}}  "
-            f"{row.ratio:8.3g}  {bar}  [{row.unit}]"
+            f"{'none' if row.ratio is None else f'{row.ratio:.3g}':>8}  {bar}  [{row.unit}]"
         )
     bars = [row.met for row in rows if row.met is not None]
     result = {
@@ -132,5 +146,5 @@ def finish(name: str, rows: Sequence[Row], given: argparse.Namespace, **notes: o
     }
     if given.json:
         given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(json.dumps(result, indent=1) + "\n")
+        given.json.write_text(json.dumps(_strict(result), indent=1, allow_nan=False) + "\n")
     sys.stdout.flush()

@@ -21,7 +21,7 @@ from envgym.testing.fakes import ScriptedAgent
 LINE = "one line over and over"
 MOST_TURNS = 20_000
 LONG = (*(f"2048-v0{kind}" for kind in ("", "-5x5", "-hard", "-very-hard", "-extreme")), "Sokoban-v0-medium")
-"""Thousands of moves each, or rooms that take the library half a minute: only with --long."""
+"""Thousands of moves each, or rooms that take the library half a minute: only with --long, and a third of them."""
 QUICK = ("GuessTheNumber-v0", "Secretary-v0", "Slitherlink-v0", "LogicPuzzle-v0")
 
 
@@ -53,7 +53,7 @@ def groups(given):
     games = [game for game in arena.GAMES if game.partition("-v0")[0] in arena_expert.KNOWN]
     for game in QUICK if given.quick else games:
         if given.long or game not in LONG:
-            tasks = arena.arena_tasks(most, game=game)
+            tasks = arena.arena_tasks(max(1, most // 3) if game in LONG else most, game=game)
             yield f"textarena {game}", arena.SPEC, tasks, arena_expert.expert, "[9 9 9]"
     names = reasoning.GENERATORS[:5] if given.quick else reasoning.GENERATORS
     tasks = reasoning.reasoning_tasks(len(names) * max(1, most // 10), generators=names)

@@ -4,6 +4,7 @@ Times of a shared machine are judged beside others of the same run alone, with s
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def test_a_benchmark_runs_and_writes_its_result(name, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=580)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout
-    found = json.loads(out.read_text())
+    found = strict(out.read_text())
     assert found.keys() >= {"benchmark", "quick", "met", "machine"}
     judged = found.get("rows", [])
     assert lost(judged) == []
@@ -63,13 +64,58 @@ def slack(row: dict[str, Any]) -> float | None:
     return SLACK.get(row["unit"], 1.0)
 
 
+def judged_by(row: dict[str, Any]) -> float:
+    """What the bar bounds; a ratio to nothing is beyond every bar."""
+    found = row["ours"] if row["absolute"] else row["ratio"]
+    return math.inf if found is None else float(found)
+
+
 def lost(rows: list[dict[str, Any]]) -> list[str]:
     """The bars that are missed by far: where the bar of what is left is zero, nothing may be left."""
     return [
-        f"{row['name']}: {row['ours'] if row['absolute'] else row['ratio']:.3g}, the bar is {row['bar']}"
+        f"{row['name']}: {judged_by(row):.3g}, the bar is {row['bar']}"
         for row in rows
-        if (by := slack(row)) and (row["ours"] if row["absolute"] else row["ratio"]) > row["bar"] * by
+        if (by := slack(row)) and judged_by(row) > row["bar"] * by
     ]
+
+
+def strict(text: str) -> dict[str, Any]:
+    """What a text holds, read as JSON is defined: `Infinity` and `NaN` are none."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is no JSON")
+
+    found: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    return found
+
+
+def test_every_recorded_result_is_json_as_it_is_defined():
+    files = sorted((BENCHMARKS / "results").glob("*.json"))
+    assert len(files) >= 40
+    for path in files:
+        assert strict(path.read_text())["machine"], path.name
+    with pytest.raises(ValueError, match="Infinity is no JSON"):
+        strict('{"ratio": Infinity}')
+
+
+NOTHING = """
+import argparse, math, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from _harness import Row, finish
+given = argparse.Namespace(quick=True, json=Path(sys.argv[2]))
+finish("nothing", [Row("r", 1.0, 0.0, "nothing", "s", 2.0)], given, deep={"low": [math.nan, -math.inf, 1.5]})
+"""
+
+
+def test_a_ratio_to_nothing_and_numbers_that_are_none_are_written_as_json_and_meet_no_bar(tmp_path):
+    out = tmp_path / "result.json"
+    command = [sys.executable, "-c", NOTHING, str(BENCHMARKS), str(out)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    found = strict(out.read_text())
+    assert (found["rows"][0]["ratio"], found["rows"][0]["met"], found["met"]) == (None, False, False)
+    assert found["deep"] == {"low": ["nan", "-inf", 1.5]}
+    assert lost(found["rows"]) == ["r: inf, the bar is 2.0"]
 
 
 def test_a_bar_that_is_lost_by_far_is_noticed_and_a_slow_machine_is_not():

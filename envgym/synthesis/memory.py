@@ -10,7 +10,7 @@ __all__ = ["Tried"]
 
 @dataclass(slots=True)
 class Tried:
-    """schemas: the abstract ways of tasks, counted; goals: the states that they ask for; calls: by tool."""
+    """schemas: the abstract ways of tasks, counted; goals: what they ask for and how it is done; calls: by tool."""
 
     schemas: Counter[str] = field(default_factory=Counter)
     goals: set[str] = field(default_factory=set)
@@ -23,13 +23,18 @@ class Tried:
             return cls()
         try:
             raw = json.loads(Path(path).read_text())
-            return cls(Counter(raw["schemas"]), set(raw["goals"]), Counter(raw["calls"]))
-        except (ValueError, KeyError, TypeError) as error:
+            goals = set(raw["goals"])
+            if "version" not in raw:  # the first files have goals by seed, "SEED:STATE"
+                goals = {one.partition(":")[2] for one in goals}
+            return cls(Counter(raw["schemas"]), goals, Counter(raw["calls"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is no memory of a synthesis: {error}") from error
 
     def write(self, path: str | Path) -> None:
         """Keep it, in one piece."""
-        raw = {"schemas": dict(self.schemas), "goals": sorted(self.goals), "calls": dict(self.calls)}
+        raw = {
+            "version": 2, "schemas": dict(self.schemas), "goals": sorted(self.goals), "calls": dict(self.calls),
+        }  # fmt: skip
         whole = Path(f"{path}.new")
         whole.write_text(json.dumps(raw, indent=1, sort_keys=True))
         whole.replace(path)

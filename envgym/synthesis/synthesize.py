@@ -2,9 +2,11 @@
 
 As CuES does (task generation for environments without tasks): explore, abstract what happened to schemas, keep what
 is executable and new, and remember it. Here executable means: the way, played again twice in fresh worlds, ends in
-that state both times; doing nothing does not; and without any one of its actions it is not reached.
+that state both times; doing nothing does not; and without any one of its actions it is not reached. New means: no
+task asks for that state, and none has the same way to the same sight; under another seed it is no other task.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,6 +20,7 @@ from envgym.messages import Action, ToolSpec, text_of
 from envgym.synthesis.explore import Explorer, Trail, explore, seen_before, state_of
 from envgym.synthesis.memory import Tried
 from envgym.task import Task
+from envgym.tools import compact
 from envgym.wire import action_to_json, dumps
 
 __all__ = ["Found", "Synthesis", "describe", "rate", "synthesize"]
@@ -133,7 +136,7 @@ async def synthesize(  # noqa: PLR0913  # what is explored, by whom, how much of
             if isinstance(found, str):
                 refused[found] = refused.get(found, 0) + 1
             elif len(tasks) < count:
-                tried.goals.add(f"{found.seed}:{found.goal}")
+                tried.goals |= {found.goal, _deed(found.way, found.last)}
                 tried.schemas[found.schema] += 1
                 prompt = await (words or _plain)(found, tools)
                 score = await (rating or _straight)(found)
@@ -149,7 +152,7 @@ async def _candidate(make: Callable[[], Env], trail: Trail, at: int, tried: Trie
     before = {begin, *(state_of(step) for step in trail.steps[:at])}
     if goal in before:
         return "nothing changed"
-    if f"{trail.seed}:{goal}" in tried.goals:
+    if goal in tried.goals:
         return "asked for before"
     way = await shortened(make, trail.seed, trail.actions[: at + 1], goal)
     schema = schema_of(trail, way)
@@ -162,7 +165,15 @@ async def _candidate(make: Callable[[], Env], trail: Trail, at: int, tried: Trie
         return "not executable"
     last = ends[0]
     assert last is not None
+    if _deed(way, last) in tried.goals:
+        return "asked for before"
     return Found(trail.seed, goal, way, schema, last, at + 1)
+
+
+def _deed(way: Sequence[Action], last: Step) -> str:
+    """A digest of what is done and what is then seen: the same under two seeds is one task, whatever the states."""
+    done = "\n".join([*(compact(call) for action in way for call in action.calls), last.text])
+    return f"deed {hashlib.blake2b(done.encode('utf-8', 'replace'), digest_size=12).hexdigest()}"
 
 
 async def _straight(found: Found) -> float:

@@ -32,6 +32,7 @@ ELSEWHERE = {
     "python": "tool/test_python.py",
     "render": "render/test_render.py",
     "render-plot": "render/test_render.py",
+    "retry-sandboxed": "text/test_retry.py",
     "self-play": "code_repair/self_play/test_play.py",
     "textworld": "text/test_peers.py",
     "synthesized": "../trunk/synthesis/test_synthesis.py",

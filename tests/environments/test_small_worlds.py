@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from envgym_environments.text import household, retry, synthetic, twenty, wordle
 from envgym_environments.tool import ask, route, search
+from envgym_environments.tool.retrieval import Corpus
 
 from envgym.env import Step, StopReason
 from envgym.limits import Limits
@@ -107,6 +108,17 @@ def test_held_out_compositions_are_never_trained_on() -> None:
     assert not chains["train"] & chains["heldout"]
 
 
+def test_of_a_single_skill_the_words_are_held_out_since_no_skill_can_be() -> None:
+    tasks = synthetic.synthetic_tasks(2000, depth=1, choices=2)
+    words, skills = (
+        {split: {part(task) for task in tasks.split(split)} for split in ("train", "heldout")}
+        for part in (lambda task: task.metadata["word"], lambda task: task.prompt.partition("(")[0])
+    )
+    assert skills["train"] == skills["heldout"], "nobody knows a skill that was never shown"
+    assert len(words["heldout"]) > 350
+    assert not words["train"] & words["heldout"]
+
+
 @pytest.mark.parametrize(
     ("secret", "word", "expected"),
     [
@@ -154,6 +166,36 @@ def test_a_corpus_of_ones_own_is_searched(tmp_path) -> None:
     assert found[2].reward == 1.0
     with pytest.raises(ValueError, match="both files"):
         search.search_tasks(corpus=str(corpus))
+
+
+BIRDS = (
+    ("Heron", "The heron is a bird of rivers."),
+    ("Stork", "The stork is a bird, and its feathers are white."),
+    ("Basalt", "Basalt is a rock of volcanoes."),
+    ("Plume", "A plume is feathers of a bird."),
+)
+
+
+@pytest.mark.slow
+def test_vectors_find_what_shares_no_word_with_the_query_and_words_do_not() -> None:
+    by_words, by_vectors = Corpus(BIRDS), Corpus(BIRDS, retrieval="lsa")
+    assert by_words.best("feathers", 4) == ["Plume", "Stork"]
+    alike = set(by_vectors.best("feathers", 4))
+    assert alike == {"Plume", "Stork", "Heron"}, "feathers stand beside birds; rocks beside neither"
+    assert by_vectors.best("granite", 4) == by_vectors.best("", 4) == []
+    assert Corpus(BIRDS[:1], retrieval="lsa").best("rivers", 4) == ["Heron"]
+    with pytest.raises(ValueError, match="retrieval is 'dense'"):
+        Corpus(BIRDS, retrieval="dense")
+
+
+@pytest.mark.slow
+def test_search_by_vectors_keeps_both_contracts() -> None:
+    tasks = search.search_tasks(120)[::40]
+    check_env_sync(lambda: make(search.SPEC, tasks[0], retrieval="lsa"), turns=4)
+    check_task_sync(tasks, lambda task: make(search.SPEC, task, retrieval="lsa"), search.expert, seeds=(0,))
+    found = [asyncio.run(_steps(make(search.SPEC, tasks[0], retrieval=kind), ["search 'a history of pages'"]))[1]
+             for kind in ("bm25", "lsa")]  # fmt: skip
+    assert found[0].text != found[1].text, "the option is honoured"
 
 
 def _right(task: Any) -> str:

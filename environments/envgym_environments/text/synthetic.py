@@ -110,7 +110,8 @@ def synthetic_tasks(
 ) -> TaskSet:
     """`count` compositions (None: without end) of `depth` of the first `skills` functions.
 
-    Held-out tasks have compositions that no training task has. Raises ValueError for bounds that make none.
+    Held-out tasks have compositions that no training task has; of depth 1, where each skill must have been shown,
+    words that none has. Raises ValueError for bounds that make none.
     """
     if not 1 <= depth <= 6 or not 2 <= skills <= len(SKILLS) or not 2 <= choices <= 16:
         raise ValueError(
@@ -123,11 +124,10 @@ def synthetic_tasks(
         names = list(SKILLS)[:skills]
         while True:
             chain = [pick(rng, names) for _ in range(depth)]
-            marked = sum(names.index(name) * 7**place for place, name in enumerate(chain)) % 5 == 0
-            if depth == 1 or marked == (split == "heldout"):
+            length = depth + int(rng.integers(4, 8))  # so that no chain makes nothing of it
+            word = "".join(pick(rng, "bcdfghlmnprst" if place % 2 else "aeiou") for place in range(length))
+            if _held_out(chain, names, word) == (split == "heldout"):
                 break
-        length = depth + int(rng.integers(4, 8))  # so that no chain makes nothing of it
-        word = "".join(pick(rng, "bcdfghlmnprst" if place % 2 else "aeiou") for place in range(length))
         truth, wrong = _value(chain, word), set[str]()
         while len(wrong) < choices - 1:
             other = _value([pick(rng, names) for _ in range(depth)], word)
@@ -144,6 +144,14 @@ def synthetic_tasks(
         )
 
     return lazy_tasks(make, count)
+
+
+def _held_out(chain: Sequence[str], names: Sequence[str], word: str) -> bool:
+    """Whether a composition belongs to the held-out split; of a single skill, whether its word does."""
+    if len(chain) == 1:
+        return sum(map(ord, word)) % 5 == 0
+    marked: int = sum(names.index(name) * 7**place for place, name in enumerate(chain))
+    return marked % 5 == 0
 
 
 def _value(chain: Sequence[str], word: str) -> str:

@@ -1,8 +1,8 @@
 """`search`: questions over a corpus that can only be searched; an answer may take several documents.
 
 Documents are drawn: persons, firms, towns and books that refer to each other, so that a question of two or
-three hops needs one search after another; or the corpus is your own, as JSON lines. Retrieval is BM25 by the
-library ``bm25s``.
+three hops needs one search after another; or the corpus is your own, as JSON lines. Retrieval is BM25, or vectors
+that are computed from the corpus (`envgym_environments.tool.retrieval`).
 """
 
 import json
@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-import bm25s
 from pydantic import JsonValue
 
 from envgym.env import Step, StopReason
@@ -24,13 +22,14 @@ from envgym_environments import words
 from envgym_environments.experts import expert_of
 from envgym_environments.lines import read_lines
 from envgym_environments.played import Answer, Rules, draws, lazy_tasks, played
+from envgym_environments.tool.retrieval import Corpus
 from envgym_environments.words import pick, some
 
 __all__ = ["SPEC", "Corpus", "Search", "SearchState", "expert", "search_tasks"]
 
 
 def search(query: str) -> None:
-    """Search the corpus by words; shows the beginnings of the best documents."""
+    """Search the corpus; shows the beginnings of the best documents."""
 
 
 def read(title: str) -> None:
@@ -39,31 +38,6 @@ def read(title: str) -> None:
 
 def answer(value: str) -> None:
     """Give the answer. This ends the episode."""
-
-
-class Corpus:
-    """Documents, title and text each, under a BM25 index."""
-
-    def __init__(self, documents: Sequence[tuple[str, str]]) -> None:
-        if not documents:
-            raise ValueError("a corpus holds at least one document")
-        self.texts = dict(documents)
-        self._titles = [title for title, _ in documents]
-        self._index = bm25s.BM25()
-        self._index.index(self._tokens([f"{title} {text}" for title, text in documents]), show_progress=False)
-
-    @staticmethod
-    def _tokens(texts: list[str]) -> Any:
-        return bm25s.tokenize(texts, stopwords="en", show_progress=False, return_ids=False)
-
-    def best(self, query: str, most: int) -> list[str]:
-        """The titles of the best documents; those with no word of the query never, ties in the corpus' order."""
-        tokens = self._tokens([query])
-        if not tokens[0]:
-            return []
-        scores = self._index.get_scores(tokens[0])
-        order = sorted(range(len(self._titles)), key=lambda place: (-float(scores[place]), place))
-        return [self._titles[place] for place in order[:most] if scores[place] > 0]
 
 
 @dataclass(slots=True)
@@ -75,17 +49,24 @@ class SearchState:
 
 
 class Search(Rules[SearchState]):
-    """Rules of `search`. Reward 1.0 for the right answer. searches: that there may be. shown: documents of each."""
+    """Rules of `search`. Reward 1.0 for the right answer.
+
+    searches: that there may be. shown: documents of each. retrieval: "bm25", or "lsa" for vectors.
+    """
 
     tools = (tool_spec(search), tool_spec(read), tool_spec(answer))
     state = SearchState
 
-    def __init__(self, task: Task, *, searches: int = 12, shown: int = 5) -> None:
+    def __init__(self, task: Task, *, searches: int = 12, shown: int = 5, retrieval: str = "bm25") -> None:
         if searches < 1 or shown < 1:
             raise ValueError(f"searches is {searches} and shown {shown}; they must be at least 1")
         self.task, self._searches, self._shown = task, searches, shown
         data = task.metadata
-        self._corpus = _stored(str(data["corpus"])) if "corpus" in data else _drawn(int(str(data["world"])))[0]
+        self._corpus = (
+            _stored(str(data["corpus"]), retrieval)
+            if "corpus" in data
+            else _indexed(int(str(data["world"])), retrieval)
+        )
 
     def begin(self, seed: int) -> tuple[SearchState, str]:
         """The question."""
@@ -118,17 +99,23 @@ class Search(Rules[SearchState]):
 
 
 @lru_cache(maxsize=4)
-def _stored(path: str) -> Corpus:
+def _stored(path: str, retrieval: str) -> Corpus:
     def read(line: str) -> tuple[str, str]:
         raw = json.loads(line)
         return str(raw["title"]), str(raw["text"])
 
-    return Corpus(read_lines(path, read, what="document with title and text as JSON"))
+    documents = read_lines(path, read, what="document with title and text as JSON")
+    return Corpus(documents, retrieval=retrieval)
 
 
 @lru_cache(maxsize=16)
-def _drawn(world: int) -> tuple[Corpus, dict[str, dict[str, str]]]:
-    """A corpus of some 300 documents and the facts in it: title -> relation -> value."""
+def _indexed(world: int, retrieval: str) -> Corpus:
+    return Corpus(list(_drawn(world)[0].items()), retrieval=retrieval)
+
+
+@lru_cache(maxsize=16)
+def _drawn(world: int) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Some 300 documents, title -> text, and the facts in them: title -> relation -> value."""
     rng = draws(world, 0x5EA)
     towns = some(rng, sorted({words.town(rng) for _ in range(200)}), 25)
     persons, firms = (sorted({draw(rng) for _ in range(120)}) for draw in (words.person, words.company))
@@ -169,8 +156,7 @@ def _drawn(world: int) -> tuple[Corpus, dict[str, dict[str, str]]]:
         texts.append(
             (name, f"{name} is a town of {int(rng.integers(8, 900))} thousand people on {facts[name]['river']}.")
         )
-    unique = dict(texts)
-    return Corpus(list(unique.items())), facts
+    return dict(texts), facts
 
 
 _HOPS: dict[str, tuple[str, ...]] = {
@@ -260,6 +246,6 @@ SPEC = EnvSpec(
     name="search",
     tasks=search_tasks,
     make=played(Search),
-    description="Questions of one to three hops over a corpus that can only be searched (BM25).",
+    description="Questions of one to three hops over a corpus that can only be searched (BM25 or vectors).",
     in_process=True,
 )

@@ -7,12 +7,13 @@ from random import getstate
 from typing import Any
 
 import pytest
-from envgym_environments.text import arena, reasoning, textworld_games
+from envgym_environments.text import arena, arena_expert, reasoning, textworld_games
 
 from envgym.env import Step
 from envgym.limits import Limits
 from envgym.messages import Action
 from envgym.registry import make
+from envgym.task import TaskSet
 from envgym.testing import check_env_sync, check_task_sync, check_tasks
 
 WITHOUT_ANSWER = {"graph_color", "rubiks_cube", "boxnet", "rush_hour", "propositional_logic"}
@@ -91,17 +92,26 @@ def test_more_than_fifty_games_of_textarena_are_played_to_an_end() -> None:
 @pytest.mark.timeout(600)
 def test_textworld_generates_a_game_that_its_walkthrough_wins(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("ENVGYM_CACHE", str(tmp_path))
-    tasks = textworld_games.textworld_tasks(2, rooms=2, objects=3, quest=2)[1:]
+    shapes = ((2, 3, 2, 1), (1, 2, 1, 0), (3, 5, 3, 2))
+    tasks = TaskSet([textworld_games.textworld_tasks(5, rooms=rooms, objects=objects, quest=quest)[index]
+                     for rooms, objects, quest, index in shapes])  # fmt: skip
+    assert {task.split for task in tasks} == {"train", "heldout"}
     check_task_sync(tasks, lambda task: make(textworld_games.SPEC, task), textworld_games.expert, seeds=(0,),
                     limits=Limits(turns=8, reset_s=300))  # fmt: skip
-    check_env_sync(lambda: make(textworld_games.SPEC, tasks[0]), turns=3)
-    assert [path.suffix for path in sorted((tmp_path / "textworld").iterdir())] == [".json", ".z8"]
+    for task in tasks.take(2):
+        check_env_sync(lambda task=task: make(textworld_games.SPEC, task), turns=3)
+    made = [path.suffix for path in sorted((tmp_path / "textworld").iterdir())]
+    assert made == [".json", ".z8"] * len(shapes), "a game is compiled once"
 
 
 def test_the_numbers_in_the_document_are_those_that_were_recorded() -> None:
     root = Path(__file__).resolve().parents[3]
     found = json.loads((root / "benchmarks" / "results" / "peer_tasks.json").read_text())
     assert not found["quick"]
+    played = {row["name"] for row in found["rows"] if row["name"].startswith("textarena ")}
+    known = {f"textarena {game}" for game in arena.GAMES if game.partition("-v0")[0] in arena_expert.KNOWN}
+    assert played == known, "every id that an expert plays is told of"
+    assert len(played) >= 50
     kinds: dict[str, list[dict[str, Any]]] = {}
     for row in found["rows"]:
         kinds.setdefault(row["name"].partition("-v0")[0].removeprefix("textarena "), []).append(row)

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from envgym_environments.tool.propose_solve.agents import KnowingPlayer
+from envgym_environments.tool.propose_solve.agents import KnowingPlayer, expert
 from envgym_environments.tool.propose_solve.executor import Executor
+from envgym_environments.tool.propose_solve.library import Triple
 from envgym_environments.tool.propose_solve.programs import Refused, arguments, checked, same
 from envgym_environments.tool.propose_solve.rewards import UNREADABLE, WRONG, learnability, solved
 from envgym_environments.tool.propose_solve.tasks import SPEC, harvested, propose_solve_tasks, write_triples
@@ -19,7 +20,7 @@ from envgym.jobs import Job, run_episode
 from envgym.messages import Action, ToolSpec
 from envgym.registry import make, make_backend
 from envgym.rollout import Rollout
-from envgym.testing import check_env
+from envgym.testing import check_env, check_task
 
 IDENTITY = "def f(x):\n    return x\n"
 SANDBOXED = [pytest.mark.slow, pytest.mark.namespaces, pytest.mark.timeout(300)]
@@ -76,6 +77,15 @@ def test_options_and_tasks_that_cannot_be_are_refused() -> None:
             propose_solve_tasks(**bad)
     assert [task.split for task in propose_solve_tasks(5)].count("heldout") == 1
     assert {task.metadata["kind"] for task in propose_solve_tasks(3)} == {"deduction", "abduction", "induction"}
+
+
+def test_no_proposal_that_is_asked_for_in_training_is_held_out(tmp_path) -> None:
+    def asked(split: str) -> set[str]:
+        return {str(task.metadata) for task in propose_solve_tasks(500).split(split)}
+
+    assert not asked("train") & asked("heldout")
+    write_triples(tmp_path / "one.jsonl", [Triple(program=IDENTITY, inputs=("(1,)",))])
+    assert len(propose_solve_tasks(5, path=str(tmp_path / "one.jsonl"))) == 5, "of one program all ask the same"
 
 
 @sandboxed
@@ -161,21 +171,35 @@ def test_what_is_no_proposal_ends_the_episode_at_the_price_of_its_form() -> None
     asyncio.run(run())
 
 
+PROPOSED = {
+    "deduction": Action.call("propose", program=IDENTITY, input="1"),
+    "abduction": Action.call("propose", program="def f(x): return x % 2", input="1"),
+    "induction": Action.call("propose_inputs", inputs=["1", "2", "3", "4"], message="who knows"),
+}
+
+
 @sandboxed
-def test_it_meets_the_environment_contract() -> None:
+@pytest.mark.turns
+@pytest.mark.parametrize("kind", PROPOSED)
+def test_each_kind_keeps_both_contracts(kind: str) -> None:
+    answers = ("0", "1", IDENTITY, "def f(x): return 0")
+
     def saying(step: Step, tools: Sequence[ToolSpec], rng: np.random.Generator) -> Action:
-        choices = (
-            Action.call("propose", program=IDENTITY, input=str(int(rng.integers(3)))),
-            Action.call("answer", value=str(int(rng.integers(3)))),
-        )
-        return choices[int(step.next_actor != "proposer")]
+        if step.next_actor == "proposer":
+            return PROPOSED[kind]
+        return Action.call("answer", value=answers[int(rng.integers(len(answers)))])
 
     async def run() -> None:
         async with make_backend("namespace") as backend:
-            task = propose_solve_tasks(3, kind="deduction")[0]
-            await check_env(
-                lambda: make(SPEC, task, backend=backend, attempts=2), policy=saying, turns=3, deadline_s=120
+            tasks = propose_solve_tasks(60, kind=kind)
+            given = tasks[0].model_copy(update={"metadata": {**tasks[0].metadata, "program": IDENTITY}})
+            report = await check_env(
+                lambda: make(SPEC, given, backend=backend, attempts=2), policy=saying, turns=5, deadline_s=120
             )
+            assert not report.unreached
+            # all solvers right is the most that all actors of an episode can earn together
+            await check_task(tasks[::13], lambda task: make(SPEC, task, backend=backend, attempts=2), expert,
+                             seeds=(0,), full=2.0)  # fmt: skip
 
     asyncio.run(run())
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from envgym_environments.tool.python.play import PythonEnv, agrees
-from envgym_environments.tool.python.world import SPEC, expert, python_tasks
+from envgym_environments.tool.python.world import SPEC, Topic, expert, python_tasks
 
 from envgym.env import Step, StopReason
 from envgym.messages import Action, ToolSpec
 from envgym.registry import make, make_backend
+from envgym.task import TaskSet
 from envgym.testing import check_env, check_task, check_tasks
 
 CELLS = (
@@ -29,10 +30,11 @@ def cells(step: Step, tools: Sequence[ToolSpec], rng: np.random.Generator) -> Ac
 @pytest.mark.slow
 @pytest.mark.namespaces
 @pytest.mark.timeout(300)
-def test_it_meets_the_environment_contract() -> None:
+@pytest.mark.parametrize("topic", ["maths", "data"])
+def test_each_topic_meets_the_environment_contract(topic: Topic) -> None:
     async def run() -> None:
         async with make_backend("namespace") as backend:
-            task = python_tasks()[1]
+            task = python_tasks(topic=topic)[3]
             await check_env(lambda: make(SPEC, task, backend=backend), policy=cells, turns=3, deadline_s=120)
 
     asyncio.run(run())
@@ -44,7 +46,12 @@ def test_it_meets_the_environment_contract() -> None:
 def test_tasks_of_both_topics_and_all_difficulties_are_solved_by_the_expert() -> None:
     async def run() -> None:
         async with make_backend("namespace") as backend:
-            tasks = python_tasks(200)[::37]
+            each = {
+                (len(str(task.metadata["data"])) > 0, task.metadata["difficulty"]): task
+                for task in python_tasks(200)
+            }
+            assert len(each) == 10, "two topics of five difficulties"
+            tasks = TaskSet(list(each.values()))
             await check_task(tasks, lambda task: make(SPEC, task, backend=backend), expert, seeds=(0,))
 
     asyncio.run(run())

@@ -17,7 +17,7 @@ from envgym_environments.tool.propose_solve.library import LIBRARY, Sample
 from envgym_environments.tool.propose_solve.programs import literal
 from envgym_environments.tool.propose_solve.prompts import ASKED
 
-__all__ = ["KnowingPlayer", "scripted_player"]
+__all__ = ["KnowingPlayer", "expert", "scripted_player"]
 
 _STREAM = 0xA2A2
 
@@ -91,3 +91,12 @@ def _gives(one: Sample, given: str) -> Any:
 def scripted_player(task: Task, *, seed: int, skill: float = 0.5) -> KnowingPlayer:
     """Propose-solve: proposes a program of the small library, and solves those with probability `skill`."""
     return KnowingPlayer(seed, skill=skill)
+
+
+def expert(task: Task, *, seed: int = 0) -> KnowingPlayer:
+    """Propose-solve: as `scripted_player`, and every solver is right: of tasks over the small library.
+
+    It knows no program of a file of triples. Its proposals are all solved, so that its proposer earns nothing: all
+    that one episode can pay to all of its actors together is one for each solver.
+    """
+    return KnowingPlayer(seed, skill=1.0)

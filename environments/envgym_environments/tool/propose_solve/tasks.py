@@ -1,6 +1,7 @@
 """Tasks of `propose-solve`: the kind of a proposal, and what was proposed before; and its registration."""
 
 import json
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from envgym_environments.tool.propose_solve.library import KINDS, LIBRARY, Tripl
 from envgym_environments.words import pick, some
 
 __all__ = ["SPEC", "harvested", "propose_solve_tasks", "write_triples"]
+
+_DRAWS = 64
 
 
 def propose_solve_tasks(
@@ -42,13 +45,16 @@ def propose_solve_tasks(
     def make(index: int, split: str) -> Task:
         rng = draws(seed, index, 0xA2)
         one = kind or KINDS[index % len(KINDS)]
-        shown = some(rng, known, min(references, len(known)))
+        for _ in range(_DRAWS):
+            shown, program = some(rng, known, min(references, len(known))), pick(rng, known)["program"]
+            if (zlib.crc32(json.dumps([shown, program]).encode()) % 5 == 0) == (split == "heldout"):
+                break  # what is asked for belongs to one split; of a few triples there may be no other
         return Task(
             id=f"propose-solve/{seed}/{one}/{index}",
             prompt=f"Propose a task of {one} about a program, or solve one.",
             split=split,
             seed=index,
-            metadata={"kind": one, "references": list[JsonValue](shown), "program": pick(rng, known)["program"]},
+            metadata={"kind": one, "references": list[JsonValue](shown), "program": program},
         )
 
     return lazy_tasks(make, count)
