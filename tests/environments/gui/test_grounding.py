@@ -9,7 +9,16 @@ from envgym_environments.gui.grounding.answers import Answer, well_formed, writt
 from envgym_environments.gui.grounding.desktop import desktop_grounding_tasks
 from envgym_environments.gui.grounding.env import Grounding, Question, expert, grounding_tasks
 from envgym_environments.gui.grounding.folders import entry_of, folder_tasks, write_folder
-from envgym_environments.gui.grounding.rewards import Truth, gui_r1, iou, text_f1, ui_r1, vlm_r1
+from envgym_environments.gui.grounding.rewards import (
+    RULES,
+    Truth,
+    gui_r1,
+    gui_r1_paper,
+    iou,
+    text_f1,
+    ui_r1,
+    vlm_r1,
+)
 
 from envgym.testing import check_tasks
 
@@ -36,6 +45,27 @@ def test_the_rules_are_those_of_the_papers():
     assert gui_r1(said("click", (150, 50)), Truth("click", point=(10.0, 50.0)))["accuracy"] == 0.0
     assert not well_formed(said("scroll"))
     assert well_formed(said("scroll", text="up"))
+
+
+def test_gui_r1_has_two_rules_by_name_the_codes_and_the_papers_sum():
+    wrong_name = said("select", (20, 30))
+    assert gui_r1_paper(wrong_name, BOX) == {
+        "type": 0.0, "point": 1.0, "format": 0.0, "accuracy": 1.0, "reward": 1.0
+    }, "select without a text is ill-formed; the point earns by itself"  # fmt: skip
+    assert gui_r1(wrong_name, BOX)["reward"] == 0.0
+    beside = said("click", (9, 30))
+    assert (gui_r1_paper(beside, BOX)["reward"], gui_r1(beside, BOX)["reward"]) == (2.0, pytest.approx(0.2))
+    assert gui_r1_paper(said("click", (10, 30)), BOX)["reward"] == 3.0  # the edge is inside
+    typed = Truth("type", text="red tea cup")
+    assert gui_r1_paper(said("type", text="red tea"), typed)["reward"] == 3.0  # F1 0.8
+    half = Truth("type", text="red tea")
+    assert gui_r1_paper(said("type", text="tea pot"), half)["text"] == 0.0, "F1 0.5 is not above 0.5"
+    assert gui_r1(said("type", text="tea pot"), half)["text"] == 1.0
+    assert gui_r1_paper(said("complete"), Truth("complete")) == {
+        "type": 1.0, "format": 1.0, "accuracy": 1.0, "reward": 2.0
+    }  # fmt: skip
+    assert RULES["gui-r1"] is gui_r1
+    assert RULES["gui-r1-paper"] is gui_r1_paper
 
 
 def test_ui_r1_reads_names_without_quotes_and_as_they_are_and_gui_r1_does_not():

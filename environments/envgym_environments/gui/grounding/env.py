@@ -115,7 +115,8 @@ class WebQuestions:
 class Grounding:
     """Implements `envgym.env.Playable`.
 
-    rules: "gui-r1" (reward 0 to 1), "ui-r1" (0 to 3), or "vlm-r1" (0 to 2), whose answer is a box; see `rewards`.
+    rules: "gui-r1" (reward 0 to 1), "gui-r1-paper" (0 to 3), "ui-r1" (0 to 3), or "vlm-r1" (0 to 2), whose answer
+    is a box; see `rewards`.
     browser: which registered kind shows the pages.
     """
 

@@ -2,9 +2,11 @@
 
 UI-R1: Lu et al. 2025, "UI-R1: Enhancing Action Prediction of GUI Agents by Reinforcement Learning", section 3.2;
 its published reward code says what a coordinate earns where nothing is clicked. GUI-R1: Luo et al. 2025, "GUI-R1: A
-Generalist R1-Style Vision-Language Action Model for GUI Agents", section 3.2; its published code has the weights
-and the threshold. VLM-R1: Shen et al. 2025, "VLM-R1: A Stable and Generalizable R1-style Large Vision-Language
-Model" (arXiv 2504.07615), section 3: the overlap of boxes, and the factor by which surplus ones cost.
+Generalist R1-Style Vision-Language Action Model for GUI Agents", section 3.2, adds up what action, point and text
+earn (`gui_r1_paper`); its published code pays for all of them together or for none, and has weights (`gui_r1`, what
+its models were trained with). VLM-R1: Shen et al. 2025, "VLM-R1: A Stable and Generalizable R1-style Large
+Vision-Language Model" (arXiv 2504.07615), section 3: the overlap of boxes, and the factor by which surplus
+ones cost.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,6 +24,7 @@ __all__ = [
     "TEXT_F1",
     "Truth",
     "gui_r1",
+    "gui_r1_paper",
     "iou",
     "text_f1",
     "ui_r1",
@@ -94,7 +97,7 @@ def ui_r1(said: str, truth: Truth) -> dict[str, float]:
 
 
 def gui_r1(said: str, truth: Truth) -> dict[str, float]:
-    """Channels type, point, text, format and accuracy, each 0 or 1, and the reward, 0 to 1.
+    """Channels type, point, text, format and accuracy, each 0 or 1, and the reward, 0 to 1: the published code.
 
     accuracy: the action is the right one, and a click is inside the box (edges excluded; within `NEAR` of a point
     where only that is known), what is typed, selected or scrolled has an F1 of at least `TEXT_F1`. point and text
@@ -111,6 +114,24 @@ def gui_r1(said: str, truth: Truth) -> dict[str, float]:
         right = right and bool(channels["text"])
     channels |= {"format": float(well_formed(said)), "accuracy": float(right)}
     return channels | {"reward": (1 - FORMAT_SHARE) * channels["accuracy"] + FORMAT_SHARE * channels["format"]}
+
+
+def gui_r1_paper(said: str, truth: Truth) -> dict[str, float]:
+    """The paper's sum: channels type, point, text and format, each 0 or 1, accuracy, and the reward, 0 to 3.
+
+    accuracy is type + point + text, each for its own: a point in the box (edges included, as the paper's box is a
+    set of points) earns whatever the action is called, and so does a text whose F1 is above `TEXT_F1`. point and
+    text are there where the truth has one. reward: accuracy + format; `gui_r1` has the code's weights.
+    """
+    answer = Answer.read(said)
+    channels = {"type": float(answer.action == truth.action)}
+    if truth.box is not None or truth.point is not None:
+        channels["point"] = float(answer.point is not None and truth.inside(answer.point, edges=True))
+    if truth.text != NO_TEXT:
+        channels["text"] = float(text_f1(answer.text, truth.text) > TEXT_F1)
+    accuracy = sum(channels.values())
+    channels |= {"format": float(well_formed(said)), "accuracy": accuracy}
+    return channels | {"reward": accuracy + channels["format"]}
 
 
 def iou(one: Box, other: Box) -> float:
@@ -139,7 +160,7 @@ def vlm_r1(said: str, truth: Truth) -> dict[str, float]:
 
 
 RULES: Mapping[str, Callable[[str, Truth], dict[str, float]]] = MappingProxyType(
-    {"gui-r1": gui_r1, "ui-r1": ui_r1, "vlm-r1": vlm_r1}
+    {"gui-r1": gui_r1, "gui-r1-paper": gui_r1_paper, "ui-r1": ui_r1, "vlm-r1": vlm_r1}
 )
 """Rewards by their papers' names."""
 BOXED = frozenset(("vlm-r1",))

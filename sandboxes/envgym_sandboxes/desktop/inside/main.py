@@ -10,10 +10,11 @@ import tempfile
 from typing import Any, NoReturn
 
 from envgym_sandboxes.desktop.inside.actions import Hand
+from envgym_sandboxes.desktop.inside.home import digests
 from envgym_sandboxes.desktop.inside.keys import Keyboard
 from envgym_sandboxes.desktop.inside.png import png
 from envgym_sandboxes.desktop.inside.programs import Programs, StartFailed
-from envgym_sandboxes.desktop.inside.rest import NO_PROC, descendants, settle
+from envgym_sandboxes.desktop.inside.rest import FRAME_MS, NO_PROC, START_MS, descendants, settle
 from envgym_sandboxes.desktop.inside.tree import Tree
 from envgym_sandboxes.desktop.inside.x11 import XDisplay
 from envgym_sandboxes.inside.mailbox import Mailbox
@@ -39,10 +40,10 @@ class Desktop:
         self._shown: tuple[bytes, str] = (b"", "")
         self._home()
 
-    def rest(self, within_s: float, *, timers: bool = False) -> bool:
-        """Wait until nobody does anything. timers: nor will very soon."""
+    def rest(self, within_s: float, *, soon_ms: int = FRAME_MS) -> bool:
+        """Wait until nobody does anything, nor will so soon."""
         self._x.sync()
-        return settle(os.getpid(), within_s, timers=timers)
+        return settle(os.getpid(), within_s, soon_ms=soon_ms)
 
     def _home(self) -> None:
         """The pointer where nothing is."""
@@ -74,9 +75,9 @@ class Desktop:
             self._programs.until(there, asked["within_s"], why)
         except StartFailed as error:
             return {"fault": str(error)}
-        self.rest(asked["within_s"], timers=True)
+        self.rest(asked["within_s"], soon_ms=START_MS)
         self._tree.look()  # the first look gives a program something to do, which is part of its start
-        return {"fault": "", "settled": self.rest(asked["within_s"], timers=True)}
+        return {"fault": "", "settled": self.rest(asked["within_s"], soon_ms=START_MS)}
 
     def do_act(self, asked: dict[str, Any]) -> dict[str, Any]:
         """See `Screen.act`."""
@@ -103,6 +104,8 @@ class Desktop:
                 {"title": self._x.title(one), "box": self._x.box(one), "active": one == active}
                 for one in self._x.windows()
             ]
+        if asked["files"]:
+            seen["files"] = digests(str(self._programs.home))
         return seen
 
     def do_clear(self, asked: dict[str, Any]) -> dict[str, Any]:
