@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from envgym_sandboxes.desktop.inside.home import CLOSED, digests
 from envgym_sandboxes.desktop.inside.leavings import contents, grounds, layers, put_back
 from envgym_sandboxes.desktop.inside.png import png
+from envgym_sandboxes.desktop.inside.programs import listens
 from envgym_sandboxes.desktop.inside.rest import START_MS, descendants, due_soon
 from envgym_sandboxes.desktop.screen import open_desktop
 
@@ -94,6 +96,18 @@ def ppm(image: bytes) -> tuple[tuple[int, int], bytes]:
         data += body if kind == b"IDAT" else b""
         at += 12 + length
     return size, zlib.decompress(data)
+
+
+def test_a_bus_is_there_when_it_takes_connections_and_not_before(tmp_path):
+    path = tmp_path / "bus"
+    assert not listens(path)
+    with socket.socket(socket.AF_UNIX) as bus:
+        bus.bind(str(path))
+        assert path.exists()
+        assert not listens(path)
+        bus.listen()
+        assert listens(path)
+    assert not listens(path), "nobody is there any more"
 
 
 def test_a_png_has_the_pixels_in_their_order():
@@ -203,6 +217,23 @@ def test_what_is_typed_clicked_and_set_is_shown_and_nothing_is_left_after_clear(
         fresh = await screen.view(image=True, windows=True)
         assert str(fresh) == str(first), "as it was, refs included"
         assert fresh.image == first.image
+
+    on_screen(make, use)
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(400)
+@installed
+def test_a_picture_shows_what_was_done_before_it(make):
+    async def use(sandbox: Sandbox, screen: Screen) -> None:
+        await screen.launch(["galculator"])
+        view = await screen.view()
+        for digit in "123456789":
+            await screen.act(Click(view.find("toggle button", digit)[0].ref))
+            at_once = (await screen.view(image=True)).image
+            await looks(screen, 10)
+            assert (await screen.view(image=True)).image == at_once, f"no frame was to come after {digit}"
 
     on_screen(make, use)
 

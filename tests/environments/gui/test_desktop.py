@@ -65,10 +65,14 @@ def test_two_savings_of_one_sheet_are_the_same_whenever_they_were():
     assert timeless(saved[0].replace("7</c>", "8</c>").encode()) != timeless(saved[0].encode())
 
 
-def same(one: Step, other: Step) -> bool:
-    return (one.text, one.channels, one.state_key, one.images) == (
-        other.text, other.channels, other.state_key, other.images,
+def differs(one: Step, other: Step) -> list[object]:
+    """What is not the same in two steps."""
+    lines = (set(step.text.splitlines()) for step in (one, other))
+    parts = (
+        sorted(next(lines) ^ next(lines)), one.channels != other.channels, one.state_key != other.state_key,
+        one.images != other.images,
     )  # fmt: skip
+    return [part for part in zip(("lines", "channels", "state key", "image"), parts, strict=True) if part[1]]
 
 
 async def home(env: Replaying) -> dict[str, bytes]:
@@ -100,10 +104,10 @@ def acting(task, kind="namespace"):
             seen = steps[depth]
             for at in range(depth + 1, len(steps)):
                 seen = await fork.step((await again.act(seen)).action)
-                assert same(seen, steps[at]), f"forked after {depth} actions: {at}: {seen.text}"
+                assert differs(seen, steps[at]) == [], f"forked after {depth} actions, at {at}"
             await fork.close()
             fresh = await env.reset(seed=0)
-            assert same(fresh, steps[0]), "a reset is byte-equal"
+            assert differs(fresh, steps[0]) == [], "a reset is byte-equal"
             assert await home(env) == files
             idle = await env.step(Action.call("done"))
             assert (idle.stop, idle.reward) == (StopReason.SUBMITTED, 0.0)

@@ -37,8 +37,9 @@ def _below(folder: str) -> Iterator[tuple[str, str]]:
     except FileNotFoundError:
         return  # it has just gone
     except OSError:
+        entries = []
+    if not os.access(folder, os.R_OK | os.X_OK):
         yield f"{folder}/", CLOSED
-        return
     for entry in entries:
         try:
             if entry.is_dir(follow_symlinks=False):

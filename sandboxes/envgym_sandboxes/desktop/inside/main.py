@@ -7,6 +7,7 @@ import select
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 from envgym_sandboxes.desktop.inside.actions import Hand
@@ -38,12 +39,13 @@ class Desktop:
         self._keyboard = Keyboard(self._x, lambda: self.rest(5.0))
         self._hand = Hand(self._x, self._keyboard, self._tree)
         self._shown: tuple[bytes, str] = (b"", "")
+        self._beside = ThreadPoolExecutor(1)
         self._home()
 
-    def rest(self, within_s: float, *, soon_ms: int = FRAME_MS) -> bool:
-        """Wait until nobody does anything, nor will so soon."""
+    def rest(self, within_s: float, *, starting: bool = False) -> bool:
+        """Wait until nobody does anything, nor will very soon."""
         self._x.sync()
-        return settle(os.getpid(), within_s, soon_ms=soon_ms)
+        return settle(os.getpid(), within_s, soon_ms=START_MS if starting else FRAME_MS)
 
     def _home(self) -> None:
         """The pointer where nothing is."""
@@ -75,9 +77,9 @@ class Desktop:
             self._programs.until(there, asked["within_s"], why)
         except StartFailed as error:
             return {"fault": str(error)}
-        self.rest(asked["within_s"], soon_ms=START_MS)
+        self.rest(asked["within_s"], starting=True)
         self._tree.look()  # the first look gives a program something to do, which is part of its start
-        return {"fault": "", "settled": self.rest(asked["within_s"], soon_ms=START_MS)}
+        return {"fault": "", "settled": self.rest(asked["within_s"], starting=True)}
 
     def do_act(self, asked: dict[str, Any]) -> dict[str, Any]:
         """See `Screen.act`."""
@@ -91,11 +93,8 @@ class Desktop:
     def do_view(self, asked: dict[str, Any]) -> dict[str, Any]:
         """See `Screen.view`."""
         seen: dict[str, Any] = {"cut": 0}
-        if asked["image"]:
-            pixels = self._x.pixels()
-            if pixels != self._shown[0]:
-                self._shown = pixels, base64.b64encode(png(pixels, self._x.size)).decode()
-            seen["image"] = self._shown[1]
+        # compressed while programs tell their trees
+        image = self._beside.submit(self._image, self._x.pixels()) if asked["image"] else None
         if asked["tree"]:
             seen["tree"], seen["cut"] = self._tree.look()
         if asked["windows"]:
@@ -106,7 +105,14 @@ class Desktop:
             ]
         if asked["files"]:
             seen["files"] = digests(str(self._programs.home))
+        if image is not None:
+            seen["image"] = image.result()
         return seen
+
+    def _image(self, pixels: bytes) -> str:
+        if pixels != self._shown[0]:
+            self._shown = pixels, base64.b64encode(png(pixels, self._x.size)).decode()
+        return self._shown[1]
 
     def do_clear(self, asked: dict[str, Any]) -> dict[str, Any]:
         """See `Screen.clear`."""

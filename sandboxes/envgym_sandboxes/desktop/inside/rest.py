@@ -14,7 +14,7 @@ __all__ = ["FRAME_MS", "NO_PROC", "START_MS", "descendants", "due_soon", "settle
 
 NO_PROC = "/proc cannot be read there"
 
-_LOOK_S = 0.002
+_LOOK_S = 0.004
 _LOOKS = 3  # this many must be alike
 FRAME_MS = 20
 """Longer than the time between two frames."""
