@@ -24,7 +24,7 @@ def _select(name: str) -> Way:
 def _into(names: list[str], folder: str) -> Way:
     """Cut files one by one and paste each into a folder.
 
-    The folder is not opened for that: where thunar shows what it pastes, its threads race for what is selected then.
+    The folder is not opened for that: where thunar shows what it pastes, its threads race for what is selected.
     """
     paste = (("click", "@menu:Edit"), ("click", "@menu item:Paste Into Folder"))
     way: Way = ()
