@@ -37,6 +37,30 @@ from envgym.task import Task
 __all__ = ["synthesize_command"]
 
 
+_ForEnv = Annotated[list[str] | None, typer.Option(help="name=value for the environment.")]
+_ForTasks = Annotated[list[str] | None, typer.Option(help="name=value for its task set.")]
+_ForAgent = Annotated[list[str] | None, typer.Option(help="name=value for the agent.")]
+_ForWords = Annotated[list[str] | None, typer.Option(help="name=value for who writes.")]
+_ForRating = Annotated[list[str] | None, typer.Option(help="name=value for who rates.")]
+_Words = Annotated[
+    str | None, typer.Option(help="A registered agent writes prompts and instructions; default: a script.")
+]
+_Rating = Annotated[
+    str | None,
+    typer.Option(help="A registered agent rates trails, 1 to 5 fifths; default: the share that mattered."),
+]
+_Agent = Annotated[str | None, typer.Option(help="A registered agent explores; default: a curious script.")]
+_Kind = Annotated[
+    Literal["curious", "graph"],
+    typer.Option(
+        help="Does what it did least, or goes where a graph of screens promises most; an agent reads that."
+    ),
+]
+_Memory = Annotated[Path | None, typer.Option(help="A file that remembers what was tried; made if missing.")]
+_Steps = Annotated[Path | None, typer.Option(help="Where tasks of single steps go, each with an instruction.")]
+_Least = Annotated[float, typer.Option(min=0.0, max=1.0, help="A trail that is rated below it makes no task.")]
+
+
 def synthesize_command(  # noqa: PLR0913  # one parameter per option
     env: Annotated[str, typer.Argument(help="A registered environment.")],
     out: Annotated[Path, typer.Option(help="Where the tasks go, one JSON object per line.")],
@@ -45,39 +69,19 @@ def synthesize_command(  # noqa: PLR0913  # one parameter per option
     turns: Annotated[int, typer.Option(min=1, help="Most actions of an exploration.")] = 8,
     task: Annotated[int, typer.Option(min=0, help="Which task's world is explored.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Fixes all that is drawn.")] = 0,
-    agent: Annotated[
-        str | None, typer.Option(help="A registered agent explores; default: a curious script.")
-    ] = None,
-    explorer: Annotated[
-        Literal["curious", "graph"],
-        typer.Option(
-            help="Does what it did least, or goes where a graph of screens promises most; an agent reads that."
-        ),
-    ] = "curious",
-    memory: Annotated[
-        Path | None, typer.Option(help="A file that remembers what was tried; made if missing.")
-    ] = None,
-    words: Annotated[
-        str | None, typer.Option(help="A registered agent writes prompts and instructions; default: a script.")
-    ] = None,
-    rating: Annotated[
-        str | None,
-        typer.Option(
-            help="A registered agent rates trails, 1 to 5 fifths; default: the share of actions that mattered."
-        ),
-    ] = None,
-    least: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="A trail that is rated below it makes no task.")
-    ] = 0.0,
-    steps: Annotated[
-        Path | None, typer.Option(help="Where tasks of single steps go, each with an instruction.")
-    ] = None,
+    agent: _Agent = None,
+    explorer: _Kind = "curious",
+    memory: _Memory = None,
+    words: _Words = None,
+    rating: _Rating = None,
+    least: _Least = 0.0,
+    steps: _Steps = None,
     sandbox: Annotated[str, typer.Option(help="Where it acts, if it needs a sandbox.")] = "auto",
-    env_option: Annotated[list[str] | None, typer.Option(help="name=value for the environment.")] = None,
-    task_option: Annotated[list[str] | None, typer.Option(help="name=value for its task set.")] = None,
-    agent_option: Annotated[list[str] | None, typer.Option(help="name=value for the agent.")] = None,
-    words_option: Annotated[list[str] | None, typer.Option(help="name=value for who writes.")] = None,
-    rating_option: Annotated[list[str] | None, typer.Option(help="name=value for who rates.")] = None,
+    env_option: _ForEnv = None,
+    task_option: _ForTasks = None,
+    agent_option: _ForAgent = None,
+    words_option: _ForWords = None,
+    rating_option: _ForRating = None,
 ) -> None:
     """Explore an environment and write tasks that were found, abstracted and proved by being played again."""
     found = spec(env)
@@ -86,11 +90,7 @@ def synthesize_command(  # noqa: PLR0913  # one parameter per option
     tried = Tried() if memory is None else Tried.read(memory)
     writes = _asker(words, key_values(words_option or (), "--words-option"), "--words")
     rates = _asker(rating, key_values(rating_option or (), "--rating-option"), "--rating")
-    told = Told(least=least)
-    if steps is not None:
-        told = replace(told, steps=instruct(writes) if writes else bare)
-    told = replace(told, words=describe(writes)) if writes else told
-    told = replace(told, rating=rate(rates)) if rates else told
+    told = _told(writes, rates, least, single=steps is not None)
     who = _Explorers(agent, key_values(agent_option or (), "--agent-option"), graph=explorer == "graph")
 
     async def explored() -> Synthesis:
@@ -130,6 +130,13 @@ class _Explorers:
             return walk or Curious(np.random.default_rng(seed))
         explores = self._make(env.task, seed=seed, tools=env.tools, **self._options)
         return AgentExplorer(explores) if walk is None else GraphReader(explores, walk)
+
+
+def _told(writes: AgentAsker | None, rates: AgentAsker | None, least: float, *, single: bool) -> Told:
+    """Who says what; scripts where nobody is asked. single: whether single steps get instructions."""
+    told = Told(least=least, steps=(instruct(writes) if writes else bare) if single else None)
+    told = replace(told, words=describe(writes)) if writes else told
+    return replace(told, rating=rate(rates)) if rates else told
 
 
 def _asker(name: str | None, options: dict[str, Any], option: str) -> AgentAsker | None:
