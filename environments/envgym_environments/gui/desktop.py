@@ -248,9 +248,8 @@ class DesktopPlay:
             raise EnvironmentFailure(
                 f"the home cannot be looked at: {found.stderr[-300:].decode(errors='replace')}"
             )
-        digests = (
-            {"": CLOSED} if found.truncated[0] else {}
-        )  # names are missing then, so that it is as no task wants it
+        # with names missing the home is as no task wants it
+        digests = {"": CLOSED} if found.truncated[0] else {}
         for line in found.stdout.decode("utf-8", "surrogateescape").split("\0"):
             digest, gap, name = line.partition("  ")
             if gap and (digest or name.removeprefix("./") not in digests):

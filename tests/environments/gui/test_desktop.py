@@ -19,7 +19,7 @@ from envgym.cli import run as command
 from envgym.env import Step, StopReason
 from envgym.errors import Misconfigured
 from envgym.messages import Action, ImagePart, ToolSpec
-from envgym.registry import make, make_backend
+from envgym.registry import find, make, make_backend
 from envgym.replay import Replaying
 from envgym.rollout import Origin, Rollout, play
 from envgym.testing import check_env, check_tasks
@@ -175,7 +175,7 @@ def image() -> str:
 @pytest.mark.parametrize("backend", ["docker", "namespace"])
 @pytest.mark.parametrize("kind", ["enter", "move"])
 def test_all_programs_are_in_the_image_too(kind, backend, image):
-    report = make_backend(backend).report()
+    report = find("sandboxes", backend)().report()
     if not report.works:
         pytest.skip(f"no {backend} sandbox: {'; '.join(report.missing)}; fix: {'; '.join(report.fix)}")
     last = acting(desktop_tasks(kind=kind, difficulty=1, image=image)[1], backend)[-1]

@@ -97,7 +97,7 @@ def due_soon(root: int, soon_ms: int) -> bool:
     return False
 
 
-def settle(root: int, within_s: float, *, soon_ms: int = 0) -> bool:
+def settle(root: int, within_s: float, *, soon_ms: int) -> bool:
     """Wait until all below a process rest, and none is `due_soon`; False when they do not in time."""
     end = time.monotonic() + within_s
     last: dict[int, int] | None = None
@@ -105,12 +105,9 @@ def settle(root: int, within_s: float, *, soon_ms: int = 0) -> bool:
     while True:
         resting, counts = _look(root)
         alike = alike + 1 if resting and counts == last else 0
-        if alike >= _LOOKS - 1:
-            if not soon_ms:
-                return True
-            # a timer may be up between the two looks at it: then somebody was switched to
-            if not due_soon(root, soon_ms) and _look(root) == (True, counts):
-                return True
+        # a timer may be up before it is asked for: then somebody was switched to
+        if alike >= _LOOKS - 1 and not due_soon(root, soon_ms) and _look(root) == (True, counts):
+            return True
         if time.monotonic() > end:
             return False
         last = counts
