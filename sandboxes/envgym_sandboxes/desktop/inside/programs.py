@@ -217,8 +217,17 @@ class Programs:
 
     def clear(self) -> None:
         """End all programs but the display's own, empty the home, and remove what they left elsewhere."""
+        self._kill(but=self._own | self.watching.pids)
+        (self.top / "log/program").unlink(missing_ok=True)
+        for path in [*self.home.iterdir(), *(self.top / "own").glob("*/*"), *self._left()]:
+            remove(path)
+        put_back(self.top / "cache", self._cache)
+        self._set_keys()
+
+    def _kill(self, *, but: set[int]) -> None:
+        """End all processes below this one, and wait until they are gone. Raises StartFailed where they stay."""
         end = time.monotonic() + 20
-        while others := descendants(os.getpid(), ended=True) - self._own - self.watching.pids:
+        while others := descendants(os.getpid(), ended=True) - but:
             if time.monotonic() > end:
                 raise StartFailed(f"processes {sorted(others)} do not end")
             for pid in others:
@@ -226,11 +235,6 @@ class Programs:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.001)
             self.reap()
-        (self.top / "log/program").unlink(missing_ok=True)
-        for path in [*self.home.iterdir(), *(self.top / "own").glob("*/*"), *self._left()]:
-            remove(path)
-        put_back(self.top / "cache", self._cache)
-        self._set_keys()
 
     def _set_keys(self) -> None:
         path = self.top / _KEY_FILE
@@ -243,9 +247,7 @@ class Programs:
 
     def end(self) -> None:
         """End everything, and remove what a killed X server leaves."""
-        for pid in descendants(os.getpid()):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        self._kill(but=set())
         number = self.display.removeprefix(":")
         for path in (f"/tmp/.X11-unix/X{number}", f"/tmp/.X{number}-lock"):
             Path(path).unlink(missing_ok=True)
