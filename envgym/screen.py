@@ -15,8 +15,8 @@ from typing import Literal, Protocol, Self
 from envgym.sandbox import Sandbox
 
 __all__ = [
-    "Acted", "Box", "Button", "Click", "Drag", "Invoke", "Move", "Node", "Press", "Screen", "ScreenAction",
-    "ScreenView", "Scroll", "SetText", "Target", "Type", "Wait", "Window",
+    "CLOSED", "Acted", "Box", "Button", "Click", "Drag", "Invoke", "Move", "Node", "Press", "Screen",
+    "ScreenAction", "ScreenView", "Scroll", "SetText", "Target", "Type", "Wait", "Window",
 ]  # fmt: skip
 
 Target = str | tuple[int, int]
@@ -26,6 +26,8 @@ Button = Literal["left", "middle", "right"]
 LONGEST_TEXT = 10_000
 """Characters of one `Type` or `SetText`."""
 LONGEST_WAIT_S = 10.0
+CLOSED = "closed"
+"""In `ScreenView.files` in the place of a digest: what may not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,9 @@ class ScreenView:
 
     size: width and height in pixels. tree: in reading order, shown elements only. image: PNG, without the pointer.
     cut: how many elements or characters of `tree` were left out because there were too many; a program that does
-    not answer counts as one.
+    not answer counts as one. files: name below the home of programs -> sha256 of its bytes, `CLOSED` for what may
+    not be read; of very many, those beyond the first are one entry, named "". It is what the display's own user
+    sees: a grader who must not be deceived looks from outside.
     """
 
     size: tuple[int, int]
@@ -94,6 +98,7 @@ class ScreenView:
     image: bytes | None = None
     windows: tuple[Window, ...] | None = None
     cut: int = 0
+    files: Mapping[str, str] | None = None
 
     def node(self, ref: str) -> Node | None:
         """The element of that ref, if it is shown."""
@@ -287,8 +292,10 @@ class Screen(Protocol):
         """Do something, and wait until all programs rest. What cannot be done is `Acted.fault`."""
         ...
 
-    async def view(self, *, tree: bool = True, image: bool = False, windows: bool = False) -> ScreenView:
-        """What is shown now."""
+    async def view(
+        self, *, tree: bool = True, image: bool = False, windows: bool = False, files: bool = False
+    ) -> ScreenView:
+        """What is shown, and what lies in the home, now."""
         ...
 
     async def clear(self) -> None:

@@ -49,8 +49,8 @@ KEPT_IN_MODULE = {
     "rollout": {"took_s", "unplayed"},
     "sandbox": {"is_warm"},
     "screen": {
-        "Acted", "Box", "Button", "Click", "Drag", "Invoke", "Move", "Node", "Press", "Scroll", "SetText", "Target",
-        "Type", "Wait", "Window",
+        "CLOSED", "Acted", "Box", "Button", "Click", "Drag", "Invoke", "Move", "Node", "Press", "Scroll", "SetText",
+        "Target", "Type", "Wait", "Window",
     },
     "store": {
         "Answered", "Damage", "Ended", "Graded", "Record", "Said", "TokenBatch", "Tokens", "Turned", "is_store",

@@ -1,23 +1,19 @@
 """The command ``envgym data feedback``: a judge, which is any agent, says in words what stored turns are worth."""
 
 import asyncio
-import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
 
+from envgym.cli.asking import asked_agent, who
 from envgym.cli.data_parts import Json, Source, Where, chosen_of, say
 from envgym.cli.options import key_values
 from envgym.episode import Group
-from envgym.options import wrong_option
 from envgym.plain_text import visible
-from envgym.policy import Agent
-from envgym.provenance import told_by
 from envgym.registry import find
 from envgym.store import StoreReader
-from envgym.task import Task
 
 __all__ = ["feedback_command"]
 
@@ -46,17 +42,8 @@ def feedback_command(  # noqa: PLR0913  # one parameter per option
     if tokenizer is not None and kind != "spans":
         raise ValueError(f"--tokenizer spells spans, and --kind is {kind!r}; leave it out")
     options = key_values(agent_option or (), "--agent-option")
-    factory = find("agents", agent)
-    if wrong := wrong_option(f"options of agent {agent!r}", options, factory, given={"seed", "tools"}, skip=1):
-        raise ValueError(wrong)
-
-    def make(task: Task, *, seed: int) -> Agent:
-        given = {"tools": ()} if "tools" in inspect.signature(factory).parameters else {}
-        made: Agent = factory(task, seed=seed, **given, **options)
-        return made
-
-    told = [f"{name} {value}" for name, value in told_by(factory, options)]
-    judge = Judge(", ".join([agent, *told]), make, None if tokenizer is None else _pieces(tokenizer))
+    pieces = None if tokenizer is None else _pieces(tokenizer)
+    judge = Judge(who(agent, options), asked_agent(agent, options), pieces)
     with StoreReader(source) as reader:
         wanted = set(chosen_of(reader, where))
         kept = (tuple(one for one in group if one.id in wanted) for group in reader.groups())

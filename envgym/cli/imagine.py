@@ -1,7 +1,6 @@
 """The command ``envgym imagine``: an agent imagines conversations of a goal, as a store to train on offline."""
 
 import asyncio
-import inspect
 import re
 import tomllib
 from collections import Counter
@@ -11,16 +10,12 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from envgym.cli.asking import asked_agent, who
 from envgym.cli.options import key_values
 from envgym.episode import Episode
-from envgym.options import wrong_option
 from envgym.plain_text import visible
-from envgym.policy import Agent
-from envgym.provenance import told_by
-from envgym.registry import find
 from envgym.store import StoreReader, StoreWriter, is_store
 from envgym.synthesis.imagine import GOAL, IMAGINED, AgentAsker, Amounts, Goal, imagine
-from envgym.task import Task
 
 __all__ = ["imagine_command"]
 
@@ -42,24 +37,15 @@ def imagine_command(  # noqa: PLR0913  # one parameter per option
     """Imagine conversations about a goal, judge them, and store what holds; `warm_start.store` trains on it."""
     wanted = _goal(goal)
     options = key_values(agent_option or (), "--agent-option")
-    factory = find("agents", agent)
-    if wrong := wrong_option(f"options of agent {agent!r}", options, factory, given={"seed", "tools"}, skip=1):
-        raise ValueError(wrong)
-
-    def make(task: Task, *, seed: int) -> Agent:
-        given = {"tools": ()} if "tools" in inspect.signature(factory).parameters else {}
-        made: Agent = factory(task, seed=seed, **given, **options)
-        return made
-
-    who = ", ".join([agent, *(f"{name} {value}" for name, value in told_by(factory, options))])
-    kept = _kept(out, wanted, who, seed)
+    make, imaginer = asked_agent(agent, options), who(agent, options)
+    kept = _kept(out, wanted, imaginer, seed)
     amounts = Amounts(people, each, times, concurrency)
     reached = sum((one.reward or 0.0) >= 0.5 for one in kept)
     counts, refused, failures = Counter({"kept": len(kept), "reached": reached}), Counter[str](), list[str]()
 
     async def work() -> None:
         with StoreWriter(out) as store:
-            async for one in imagine(wanted, AgentAsker(make), amounts, who=who, seed=seed, kept=kept):
+            async for one in imagine(wanted, AgentAsker(make), amounts, who=imaginer, seed=seed, kept=kept):
                 if one.episode is not None:
                     store.append(one.episode)
                     counts["kept"] += 1

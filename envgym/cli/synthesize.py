@@ -1,7 +1,9 @@
 """Makes tasks for an environment that has none, and writes them; the environment ``synthesized`` plays them."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,14 +11,54 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
+from envgym.cli.asking import asked_agent
 from envgym.cli.options import key_values
 from envgym.env import Env
 from envgym.registry import find, make, make_backend, spec
-from envgym.synthesis import Curious, Explorer, GraphExplorer, ScreenGraph, Synthesis, Tried, synthesize
+from envgym.synthesis import (
+    AgentAsker,
+    Curious,
+    Explorer,
+    GraphExplorer,
+    ScreenGraph,
+    Synthesis,
+    Told,
+    Tried,
+    describe,
+    instruct,
+    rate,
+    synthesize,
+)
 from envgym.synthesis.explore import AgentExplorer
 from envgym.synthesis.graph import GraphReader
+from envgym.synthesis.told import bare
+from envgym.task import Task
 
 __all__ = ["synthesize_command"]
+
+
+_ForEnv = Annotated[list[str] | None, typer.Option(help="name=value for the environment.")]
+_ForTasks = Annotated[list[str] | None, typer.Option(help="name=value for its task set.")]
+_ForAgent = Annotated[list[str] | None, typer.Option(help="name=value for the agent.")]
+_ForWords = Annotated[list[str] | None, typer.Option(help="name=value for who writes.")]
+_ForRating = Annotated[list[str] | None, typer.Option(help="name=value for who rates.")]
+_Words = Annotated[
+    str | None, typer.Option(help="A registered agent writes prompts and instructions; default: a script.")
+]
+_Rating = Annotated[
+    str | None,
+    typer.Option(help="A registered agent rates trails, 1 to 5 fifths; default: the share that mattered."),
+]
+_Agent = Annotated[str | None, typer.Option(help="A registered agent explores; default: a curious script.")]
+_Kind = Annotated[
+    Literal["curious", "graph"],
+    typer.Option(
+        help="Does what it did least, or goes where a graph of screens promises most; an agent reads that."
+    ),
+]
+_Memory = Annotated[Path | None, typer.Option(help="A file that remembers what was tried; made if missing.")]
+_Steps = Annotated[Path | None, typer.Option(help="Where tasks of single steps go, each with an instruction.")]
+_Least = Annotated[float, typer.Option(min=0.0, max=1.0, help="A trail that is rated below it makes no task.")]
 
 
 def synthesize_command(  # noqa: PLR0913  # one parameter per option
@@ -27,61 +69,85 @@ def synthesize_command(  # noqa: PLR0913  # one parameter per option
     turns: Annotated[int, typer.Option(min=1, help="Most actions of an exploration.")] = 8,
     task: Annotated[int, typer.Option(min=0, help="Which task's world is explored.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Fixes all that is drawn.")] = 0,
-    agent: Annotated[
-        str | None, typer.Option(help="A registered agent explores; default: a curious script.")
-    ] = None,
-    explorer: Annotated[
-        Literal["curious", "graph"],
-        typer.Option(
-            help="Does what it did least, or goes where a graph of screens promises most; an agent reads that."
-        ),
-    ] = "curious",
-    memory: Annotated[
-        Path | None, typer.Option(help="A file that remembers what was tried; made if missing.")
-    ] = None,
+    agent: _Agent = None,
+    explorer: _Kind = "curious",
+    memory: _Memory = None,
+    words: _Words = None,
+    rating: _Rating = None,
+    least: _Least = 0.0,
+    steps: _Steps = None,
     sandbox: Annotated[str, typer.Option(help="Where it acts, if it needs a sandbox.")] = "auto",
-    env_option: Annotated[list[str] | None, typer.Option(help="name=value for the environment.")] = None,
-    task_option: Annotated[list[str] | None, typer.Option(help="name=value for its task set.")] = None,
-    agent_option: Annotated[list[str] | None, typer.Option(help="name=value for the agent.")] = None,
+    env_option: _ForEnv = None,
+    task_option: _ForTasks = None,
+    agent_option: _ForAgent = None,
+    words_option: _ForWords = None,
+    rating_option: _ForRating = None,
 ) -> None:
     """Explore an environment and write tasks that were found, abstracted and proved by being played again."""
     found = spec(env)
     base = found.tasks(**key_values(task_option or (), "--task-option"))[task]
     making = partial(make, env, base, **key_values(env_option or (), "--env-option"))
     tried = Tried() if memory is None else Tried.read(memory)
-    graph, options = (
-        ScreenGraph() if explorer == "graph" else None,
-        key_values(agent_option or (), "--agent-option"),
-    )
+    writes = _asker(words, key_values(words_option or (), "--words-option"), "--words")
+    rates = _asker(rating, key_values(rating_option or (), "--rating-option"), "--rating")
+    told = _told(writes, rates, least, single=steps is not None)
+    who = _Explorers(agent, key_values(agent_option or (), "--agent-option"), graph=explorer == "graph")
 
     async def explored() -> Synthesis:
         async with AsyncExitStack() as open_:
             given = {"backend": await open_.enter_async_context(make_backend(sandbox))} if found.sandbox else {}
             ready = partial(making, **given)
+            # tells agents what can be called there; it is never played
+            told_of: Env = ready()
+            open_.push_async_callback(told_of.close)
             return await synthesize(
-                env, base, ready, partial(_explorer, ready, agent, graph, options), count=count, trails=trails,
-                turns=turns, seed=seed, tried=tried,
+                env, base, ready, partial(who.explorer, told_of), count=count, trails=trails, turns=turns,
+                seed=seed, tried=tried, told=told,
             )  # fmt: skip
 
     made = asyncio.run(explored())
-    _write(made, out)
+    _write(made.tasks, out)
+    if steps is not None:
+        _write(made.steps, steps)
     if memory is not None:
         tried.write(memory)
     refused = ", ".join(f"{number} {why}" for why, number in sorted(made.refused.items())) or "none"
-    print(f"{len(made.tasks)} tasks of {len(tried.schemas)} schemas in {out}; refused: {refused}")
+    single = "" if steps is None else f", {len(made.steps)} of single steps in {steps}"
+    print(f"{len(made.tasks)} tasks of {len(tried.schemas)} schemas in {out}{single}; refused: {refused}")
 
 
-def _explorer(
-    making: Any, agent: str | None, graph: ScreenGraph | None, options: dict[str, Any], seed: int
-) -> Explorer:
-    walk = None if graph is None else GraphExplorer(graph, np.random.default_rng(seed))
-    if agent is None:
-        return walk or Curious(np.random.default_rng(seed))
-    env: Env = making()
-    explores = find("agents", agent)(env.task, seed=seed, tools=env.tools, **options)
-    return AgentExplorer(explores) if walk is None else GraphReader(explores, walk)
+class _Explorers:
+    """Makes who explores: for each trail one, which is closed after it; a graph is that of all."""
+
+    def __init__(self, agent: str | None, options: dict[str, Any], *, graph: bool) -> None:
+        self._make: Callable[..., Any] | None = None if agent is None else find("agents", agent)
+        self._options, self._graph = options, ScreenGraph() if graph else None
+
+    def explorer(self, env: Env, seed: int) -> Explorer:
+        """For one trail in worlds such as `env`."""
+        walk = None if self._graph is None else GraphExplorer(self._graph, np.random.default_rng(seed))
+        if self._make is None:
+            return walk or Curious(np.random.default_rng(seed))
+        explores = self._make(env.task, seed=seed, tools=env.tools, **self._options)
+        return AgentExplorer(explores) if walk is None else GraphReader(explores, walk)
 
 
-def _write(made: Synthesis, out: Path) -> None:
+def _told(writes: AgentAsker | None, rates: AgentAsker | None, least: float, *, single: bool) -> Told:
+    """Who says what; scripts where nobody is asked. single: whether single steps get instructions."""
+    told = Told(least=least, steps=(instruct(writes) if writes else bare) if single else None)
+    told = replace(told, words=describe(writes)) if writes else told
+    return replace(told, rating=rate(rates)) if rates else told
+
+
+def _asker(name: str | None, options: dict[str, Any], option: str) -> AgentAsker | None:
+    """Who is asked; None for a script. Raises ValueError for options of nobody."""
+    if name is None:
+        if options:
+            raise ValueError(f"{option}-option is given and {option} is not: name the agent that it is for")
+        return None
+    return AgentAsker(asked_agent(name, options))
+
+
+def _write(tasks: Sequence[Task], out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text("".join(task.model_dump_json() + "\n" for task in made.tasks))
+    out.write_text("".join(task.model_dump_json() + "\n" for task in tasks))

@@ -44,6 +44,10 @@ class Explorer(Protocol):
         """The trail is over with this step."""
         ...
 
+    async def close(self) -> None:
+        """Let go of what it holds; idempotent."""
+        ...
+
 
 def state_of(step: Step) -> str:
     """What tells states apart: the environment's own key, else what is seen."""
@@ -91,6 +95,9 @@ class Curious:
     def ended(self, step: Step) -> None:
         """What was done last is counted already."""
 
+    async def close(self) -> None:
+        """It holds nothing."""
+
     def _bonus(self, state: str, call: ToolCall, tried: Tried) -> float:
         here, ever = self._here[(state, compact(call))], tried.calls[call.name]
         return float((here + 1) ** -0.5 + 0.5 * (ever + 1) ** -0.5)
@@ -117,6 +124,10 @@ class AgentExplorer:
 
     def ended(self, step: Step) -> None:
         """Agents learn nothing of it."""
+
+    async def close(self) -> None:
+        """Close the agent, which is this explorer's alone."""
+        await self.agent.close()
 
 
 async def explore(env: Env, explorer: Explorer, tried: Tried, *, seed: int, turns: int) -> Trail:

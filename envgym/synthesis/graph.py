@@ -20,7 +20,7 @@ from envgym.synthesis.explore import drawn_call, state_of, words_of
 from envgym.synthesis.memory import Tried
 from envgym.tools import parse_call
 
-__all__ = ["GraphExplorer", "GraphReader", "ScreenGraph", "elements_of", "screen_of"]
+__all__ = ["ELEMENT_ARGUMENTS", "GraphExplorer", "GraphReader", "ScreenGraph", "elements_of", "screen_of"]
 
 _REF = re.compile(r"(?:\[|\bref=|^\s*)(e\d+)\b\]?([^\n]*)", re.MULTILINE)
 _VALUE = re.compile(r"\s*=\s*['\"].*$|\s*\(.*\)\s*$")
@@ -28,6 +28,9 @@ _MOST_ELEMENTS = 80
 _SWEEPS = 30
 _TOLD = 30
 """Calls whose values an agent reads, the highest first."""
+
+ELEMENT_ARGUMENTS = ("ref", "target")
+"""What tools call the element that they are about: pages say ref, displays target."""
 
 Deed = frozenset[str]
 """What a call does, as words: its tool, and what it is done to."""
@@ -152,6 +155,9 @@ class GraphExplorer:
             self.graph.note(*self._last, None if step.stop is not None else screen_of(step))
             self._last = None
 
+    async def close(self) -> None:
+        """It holds nothing; the graph is that of all trails."""
+
     def _possible(self, step: Step, tools: Sequence[ToolSpec]) -> dict[Deed, ToolCall]:
         """Calls by what they do: one for each tool and element, what else they need drawn."""
         elements, found = elements_of(step.text), dict[Deed, ToolCall]()
@@ -166,9 +172,9 @@ class GraphExplorer:
 
 
 def _of_elements(spec: ToolSpec) -> str:
-    """Which argument of a tool is an element's ref, "" for none: pages call it ref, displays target."""
+    """Which argument of a tool is an element's ref, "" for none."""
     properties: Any = spec.parameters.get("properties", {})
-    return next((name for name in ("ref", "target") if name in properties), "")
+    return next((name for name in ELEMENT_ARGUMENTS if name in properties), "")
 
 
 def _deed(tool: str, label: str) -> Deed:
@@ -206,6 +212,10 @@ class GraphReader:
     def ended(self, step: Step) -> None:
         """The trail is over with this step."""
         self.walk.ended(step)
+
+    async def close(self) -> None:
+        """Close the agent, which is this reader's alone."""
+        await self.agent.close()
 
 
 def _best(worth: dict[Deed, float]) -> list[Deed]:

@@ -3,73 +3,39 @@
 As CuES does (task generation for environments without tasks): explore, abstract what happened to schemas, keep what
 is executable and new, and remember it. Here executable means: the way, played again twice in fresh worlds, ends in
 that state both times; doing nothing does not; and without any one of its actions it is not reached. New means: no
-task asks for that state, and none has the same way to the same sight; under another seed it is no other task.
+task asks for that state, and none has the same way to the same sight; under another seed it is no other task. A
+single step is one if the trail up to it came out again.
 """
 
 import hashlib
 import json
-import re
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from envgym.env import Env, Step
-from envgym.messages import Action, ToolSpec, text_of
-from envgym.synthesis.explore import Explorer, Trail, explore, seen_before, state_of
+from envgym.messages import Action
+from envgym.synthesis.explore import Explorer, Trail, explore, state_of
+from envgym.synthesis.found import Found, Single, schema_of, singles
 from envgym.synthesis.memory import Tried
+from envgym.synthesis.told import Told
 from envgym.task import Task
 from envgym.tools import compact
 from envgym.wire import action_to_json, dumps
 
-__all__ = ["Found", "Synthesis", "describe", "rate", "synthesize"]
-
-Rate = Callable[["Found"], Awaitable[float]]
-"""How good a trail was as a whole, in (0, 1]: how often its task is to be drawn (`rate`)."""
-Describe = Callable[["Found", Sequence[ToolSpec]], Awaitable[str]]
-"""The words of a task, for what was found; a model may write them (`describe`)."""
-
-
-class Asks(Protocol):
-    """As `envgym.rewards.Asker`."""
-
-    async def ask(self, question: str, *, seed: int) -> str:
-        """The answer."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A state, the way to it, and its abstraction. last: what was then seen. walked: how many actions led there."""
-
-    seed: int
-    goal: str
-    way: tuple[Action, ...]
-    schema: str
-    last: Step
-    walked: int = 1
+__all__ = ["Synthesis", "synthesize"]
 
 
 @dataclass(frozen=True, slots=True)
 class Synthesis:
-    """tasks: new ones. refused: how many candidates failed, by reason."""
+    """tasks: new ones. refused: how many candidates failed, by reason. steps: tasks of single steps, if wanted."""
 
     tasks: tuple[Task, ...]
     refused: dict[str, int]
-
-
-def schema_of(trail: Trail, way: Sequence[Action]) -> str:
-    """A way without its particulars: tools in order, arguments `seen` where found out, else `given`."""
-    texts = [trail.first.text]
-    parts = []
-    for at, action in enumerate(trail.actions):
-        if any(action is one for one in way):
-            for call in action.calls:
-                slots = [f"{k}={'seen' if seen_before(v, texts) else 'given'}" for k, v in call.arguments.items()]
-                parts.append(f"{call.name}({', '.join(slots)})")
-        texts.append(trail.steps[at].text)
-    return " > ".join(parts)
+    steps: tuple[Task, ...] = ()
 
 
 async def reach(make: Callable[[], Env], seed: int, way: Sequence[Action]) -> Step | None:
@@ -100,7 +66,7 @@ async def shortened(make: Callable[[], Env], seed: int, way: Sequence[Action], g
 async def synthesize(  # noqa: PLR0913  # what is explored, by whom, how much of it
     name: str, base: Task, make: Callable[[], Env], explorer: Callable[[int], Explorer], *, count: int,
     trails: int = 50, turns: int = 8, seed: int = 0, tried: Tried | None = None, per_schema: int = 5,
-    words: Describe | None = None, rating: Rate | None = None,
+    told: Told | None = None,
 ) -> Synthesis:  # fmt: skip
     """Up to `count` tasks over an environment.
 
@@ -108,42 +74,143 @@ async def synthesize(  # noqa: PLR0913  # what is explored, by whom, how much of
         name: of the environment.
         base: the task that its worlds are made from.
         make: gives a fresh environment of `base`.
-        explorer: ``explorer(seed)``, one for each trail.
+        explorer: ``explorer(seed)``, one for each trail, which is closed after it.
         count: of tasks that are wanted; fewer where all trails show no more.
         trails: how many explorations there are at most.
         turns: how many actions one has at most.
         seed: of everything that is drawn.
         tried: what earlier calls remember; it is added to.
         per_schema: how many tasks may share a schema, earlier calls' included.
-        words: writes the prompts; by default they say what is to be seen at the end.
-        rating: rates the trails; by default by the share of their actions that mattered.
+        told: who writes prompts and instructions and rates trails; scripts by default.
+
+    Raises ValueError for a rating that is not in (0, 1].
     """
-    tried = Tried() if tried is None else tried
+    made = _Making(name, base, make, Tried() if tried is None else tried, per_schema, told or Told())
     tasks: list[Task] = []
-    refused: dict[str, int] = {}
+    steps: list[Task] = []
     for number in range(trails):
         if len(tasks) >= count:
             break
         own = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-        env = make()
+        trail = await made.trail(explorer, own, turns)
+        instructions = await made.steps(trail, steps)
+        for at in range(len(trail.actions)):
+            if len(tasks) < count and (found := await made.candidate(trail, at)) is not None:
+                found = replace(found, told=_told(instructions, trail, found))
+                tasks += await made.task(found, len(tasks))
+    return Synthesis(tuple(tasks), dict(made.refused), tuple(steps))
+
+
+def _told(instructions: dict[int, str], trail: Trail, found: Found) -> tuple[str, ...]:
+    """The instructions of a way's actions; none where one of them has none."""
+    places = [at for at, action in enumerate(trail.actions) if any(action is one for one in found.way)]
+    return tuple(instructions[at] for at in places) if instructions.keys() >= set(places) else ()
+
+
+class _Making:
+    """What all trails of one call have in common."""
+
+    def __init__(
+        self, name: str, base: Task, make: Callable[[], Env], tried: Tried, per_schema: int, told: Told
+    ) -> None:
+        self._name, self._base, self._make = name, base, make
+        self._tried, self._per_schema, self._told = tried, per_schema, told
+        self.refused = Counter[str]()
+        self._tools: tuple[Any, ...] = ()
+
+    async def trail(self, explorer: Callable[[int], Explorer], seed: int, turns: int) -> Trail:
+        """One exploration in a world of its own; whoever explores is closed with it."""
+        env = self._make()
         try:
-            trail = await explore(env, explorer(own), tried, seed=own, turns=turns)
-            tools = env.tools
+            explores = explorer(seed)
+            try:
+                found = await explore(env, explores, self._tried, seed=seed, turns=turns)
+                self._tools = tuple(env.tools)
+                return found
+            finally:
+                await explores.close()
         finally:
             await env.close()
-        for at in range(len(trail.actions)):
-            found = await _candidate(make, trail, at, tried, per_schema)
-            if isinstance(found, str):
-                refused[found] = refused.get(found, 0) + 1
-            elif len(tasks) < count:
-                tried.goals |= {found.goal, _deed(found.way, found.last)}
-                tried.schemas[found.schema] += 1
-                prompt = await (words or _plain)(found, tools)
-                score = await (rating or _straight)(found)
-                if not 0.0 < score <= 1.0:
-                    raise ValueError(f"a rating is {score}; it must be above 0 and at most 1")
-                tasks.append(_task(name, base, found, prompt, len(tasks), score))
-    return Synthesis(tuple(tasks), refused)
+
+    async def steps(self, trail: Trail, into: list[Task]) -> dict[int, str]:
+        """Adds the tasks of a trail's single steps that are new; the instructions of all, by their place."""
+        if self._told.steps is None:
+            return {}
+        again = await _repeated(self._make, trail)
+        instructions: dict[int, str] = {}
+        for single in singles(trail):
+            at = len(single.lead)
+            if at >= again:
+                self.refused["step not repeated"] += 1
+                continue
+            instructions[at] = await self._told.steps(single)
+            if single.key not in self._tried.goals:
+                self._tried.goals.add(single.key)
+                into.append(self._single(trail, single, instructions[at], len(into)))
+        return instructions
+
+    async def candidate(self, trail: Trail, at: int) -> Found | None:
+        """What the state after an action is worth: a find, or None and the reason is counted."""
+        found = await _candidate(self._make, trail, at, self._tried, self._per_schema)
+        if isinstance(found, str):
+            self.refused[found] += 1
+            return None
+        return found
+
+    async def task(self, found: Found, number: int) -> list[Task]:
+        """The task of a find; none where its trail is rated too low."""
+        self._tried.goals |= {found.goal, _deed(found.way, found.last)}
+        score = await self._told.rating(found)
+        if not 0.0 < score <= 1.0:
+            raise ValueError(f"a rating is {score}; it must be above 0 and at most 1")
+        if score < self._told.least:
+            self.refused["rated too low"] += 1
+            return []
+        self._tried.schemas[found.schema] += 1
+        prompt = await self._told.words(found, self._tools)
+        made = self._made(found.seed, found.goal, found.schema, found.way) | {"score": score}
+        if found.told:
+            made["instructions"] = list(found.told)
+        return [_task(f"{self._name}/synthesized-{found.seed}-{number}", prompt, number, made)]
+
+    def _single(self, trail: Trail, single: Single, instruction: str, number: int) -> Task:
+        schema = schema_of(trail, (single.action,))
+        made = self._made(single.seed, state_of(single.after), schema, (single.action,))
+        made |= {"lead": _written(single.lead), "score": 1.0}
+        return _task(f"{self._name}/step-{single.seed}-{number}", instruction, number, made)
+
+    def _made(self, seed: int, goal: str, schema: str, way: Sequence[Action]) -> dict[str, Any]:
+        return {
+            "env": self._name, "base": self._base.model_dump(mode="json"), "seed": seed, "goal": goal,
+            "schema": schema, "reference": _written(way),
+        }  # fmt: skip
+
+
+def _written(way: Sequence[Action]) -> list[Any]:
+    return [json.loads(dumps(action_to_json(action))) for action in way]
+
+
+def _task(name: str, prompt: str, number: int, made: dict[str, Any]) -> Task:
+    split = "train" if number % 5 else "heldout"
+    return Task(id=name, prompt=prompt, split=split, metadata={"synthesized": made})
+
+
+async def _repeated(make: Callable[[], Env], trail: Trail) -> int:
+    """How many steps of a trail come out again in a fresh world."""
+    env = make()
+    try:
+        step = await env.reset(seed=trail.seed)
+        if state_of(step) != state_of(trail.first):
+            return 0
+        for at, (action, seen) in enumerate(zip(trail.actions, trail.steps, strict=True)):
+            if step.stop is not None:
+                return at
+            step = await env.step(action)
+            if state_of(step) != state_of(seen):
+                return at
+        return len(trail.actions)
+    finally:
+        await env.close()
 
 
 async def _candidate(make: Callable[[], Env], trail: Trail, at: int, tried: Tried, per_schema: int) -> Found | str:
@@ -168,66 +235,3 @@ async def _candidate(make: Callable[[], Env], trail: Trail, at: int, tried: Trie
     if _deed(way, last) in tried.goals:
         return "asked for before"
     return Found(trail.seed, goal, way, schema, last, at + 1)
-
-
-def _deed(way: Sequence[Action], last: Step) -> str:
-    """A digest of what is done and what is then seen: the same under two seeds is one task, whatever the states."""
-    done = "\n".join([*(compact(call) for action in way for call in action.calls), last.text])
-    return f"deed {hashlib.blake2b(done.encode('utf-8', 'replace'), digest_size=12).hexdigest()}"
-
-
-async def _straight(found: Found) -> float:
-    return len(found.way) / found.walked
-
-
-async def _plain(found: Found, tools: Sequence[ToolSpec]) -> str:
-    seen = " ".join(text_of(message) for message in found.last.observation)[:400]
-    return f"Bring it about that the world says: {seen}"
-
-
-def describe(asker: Asks, *, guide: str = "") -> Describe:
-    """Prompts that a model writes: of a schema and its end, never of the way itself. guide: what is wanted."""
-
-    async def words(found: Found, tools: Sequence[ToolSpec]) -> str:
-        listed = "\n".join(f"- {tool.name}: {tool.description[:200]}" for tool in tools)
-        question = (
-            f"Somebody has these tools:\n{listed}\nThe task is done in steps like these: {found.schema}\n"
-            f"At its end this is seen: {found.last.text[:400]}\n{guide}\n"
-            "Write the task as one request, without naming tools or steps. Answer with the request alone."
-        )
-        answer = (await asker.ask(question, seed=found.seed)).strip()
-        return answer or await _plain(found, tools)
-
-    return words
-
-
-def rate(asker: Asks, *, least: float = 0.2) -> Rate:
-    """Ratings that a model gives: 1 to 5 for how complete and coherent a way is, as a fifth each.
-
-    As OS-Genesis weighs trails by a graded trajectory reward in the place of keeping or throwing them away. What is
-    no number from 1 to 5 counts as `least`.
-    """
-
-    async def rating(found: Found) -> float:
-        question = (
-            f"Somebody did this, step by step: {found.schema}\nAt the end this was seen: {found.last.text[:400]}\n"
-            "How complete and coherent is that as the way to do one task? Answer with one number, 1 (aimless) to 5."
-        )
-        told = re.search(r"[1-5](?!\d)", await asker.ask(question, seed=found.seed))
-        return int(told[0]) / 5 if told else least
-
-    return rating
-
-
-def _task(name: str, base: Task, found: Found, prompt: str, number: int, score: float) -> Task:
-    reference = [json.loads(dumps(action_to_json(action))) for action in found.way]
-    made = {
-        "env": name, "base": base.model_dump(mode="json"), "seed": found.seed, "goal": found.goal,
-        "schema": found.schema, "reference": reference, "score": score,
-    }  # fmt: skip
-    return Task(
-        id=f"{name}/synthesized-{found.seed}-{number}",
-        prompt=prompt,
-        split="train" if number % 5 else "heldout",
-        metadata={"synthesized": made},  # type: ignore[dict-item]
-    )

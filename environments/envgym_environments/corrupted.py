@@ -13,7 +13,7 @@ from envgym.env import Step
 from envgym.messages import Action, ToolCall
 from envgym.policy import Reply
 from envgym.synthesis.explore import words_of
-from envgym.synthesis.graph import elements_of
+from envgym.synthesis.graph import ELEMENT_ARGUMENTS, elements_of
 from envgym.task import Task
 from envgym.wire import action_from_json
 
@@ -54,7 +54,8 @@ class Corrupted:
         if not texts:
             return action
         name = texts[int(self._rng.integers(len(texts)))]
-        among = list(elements_of(step.text)) if name == "ref" else self._words
+        shown = list(elements_of(step.text))
+        among = shown if name in ELEMENT_ARGUMENTS or call.arguments[name] in shown else self._words
         among = [one for one in among if one != call.arguments[name]]
         if not among:
             return action

@@ -1,8 +1,10 @@
 """A display in a sandbox: what it shows, what can be done on it, and that nothing of it is left."""
 
 import asyncio
+import hashlib
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -13,13 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from envgym_sandboxes.desktop.inside.home import CLOSED, digests
 from envgym_sandboxes.desktop.inside.leavings import contents, grounds, layers, put_back
 from envgym_sandboxes.desktop.inside.png import png
-from envgym_sandboxes.desktop.inside.rest import descendants, due_soon
+from envgym_sandboxes.desktop.inside.programs import listens
+from envgym_sandboxes.desktop.inside.rest import START_MS, descendants, due_soon
 from envgym_sandboxes.desktop.screen import open_desktop
 
 from envgym.errors import EnvironmentFailure, InfrastructureFailure, SandboxUnavailable
 from envgym.sandbox import Sandbox
+from envgym.screen import CLOSED as screen_closed
 from envgym.screen import Click, Drag, Invoke, Move, Press, Screen, Scroll, SetText, Type, Wait
 from envgym.task import World
 
@@ -52,7 +57,7 @@ def test_who_sleeps_until_a_near_timer_is_not_at_rest(asked_ms: int, due: bool) 
         assert child.stdout is not None
         child.stdout.readline()
         until = time.monotonic() + 10
-        while not (found := due_soon(os.getpid())) and due and time.monotonic() < until:
+        while not (found := due_soon(os.getpid(), START_MS)) and due and time.monotonic() < until:
             time.sleep(0.001)
         child.kill()
     assert found == due
@@ -93,6 +98,18 @@ def ppm(image: bytes) -> tuple[tuple[int, int], bytes]:
     return size, zlib.decompress(data)
 
 
+def test_a_bus_is_there_when_it_takes_connections_and_not_before(tmp_path):
+    path = tmp_path / "bus"
+    assert not listens(path)
+    with socket.socket(socket.AF_UNIX) as bus:
+        bus.bind(str(path))
+        assert path.exists()
+        assert not listens(path)
+        bus.listen()
+        assert listens(path)
+    assert not listens(path), "nobody is there any more"
+
+
 def test_a_png_has_the_pixels_in_their_order():
     size, rows = ppm(png(bytes([1, 2, 3, 0, 4, 5, 6, 0]), (1, 2)))
     assert (size, rows) == ((1, 2), bytes([0, 3, 2, 1, 0, 6, 5, 4]))
@@ -131,6 +148,28 @@ def test_files_are_put_back_as_they_were(tmp_path):
     assert not (folder / "fonts").is_symlink()
 
 
+def test_a_home_is_read_anew_and_whole(tmp_path):
+    (tmp_path / "d/e").mkdir(parents=True)
+    (tmp_path / "d/e/a b\n").write_bytes(b"one")
+    (tmp_path / "link").symlink_to(tmp_path / "d/e/a b\n")
+    os.mkfifo(tmp_path / "pipe")
+    assert digests(str(tmp_path)) == {"d/e/a b\n": hashlib.sha256(b"one").hexdigest()}, (
+        "links and pipes are no files"
+    )
+    before = os.stat(tmp_path / "d/e/a b\n")
+    (tmp_path / "d/e/a b\n").write_bytes(b"two")
+    os.utime(tmp_path / "d/e/a b\n", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert digests(str(tmp_path)) == {"d/e/a b\n": hashlib.sha256(b"two").hexdigest()}, "times are not believed"
+    for number in range(1200):
+        (tmp_path / f"f{number:04}").touch()
+    many = digests(str(tmp_path))
+    assert (len(many), len(many[""])) == (1001, 64)
+    (tmp_path / "f1199").write_bytes(b"x")
+    assert digests(str(tmp_path))[""] != many[""]
+    assert digests(str(tmp_path / "gone")) == {}
+    assert screen_closed == CLOSED
+
+
 @pytest.mark.slow
 @pytest.mark.namespaces
 @pytest.mark.timeout(400)
@@ -164,6 +203,10 @@ def test_what_is_typed_clicked_and_set_is_shown_and_nothing_is_left_after_clear(
         assert (await screen.act(SetText(text.ref, "new\n"))).fault == ""
         await screen.act(Press(("ctrl", "s")))
         assert await sandbox.read("/work/a.txt") == b"new\n"
+        await sandbox.exec("mkdir d && echo x > b && echo x > d/c && chmod 0 b d")
+        lies = (await screen.view(tree=False, files=True)).files
+        assert lies == {"a.txt": hashlib.sha256(b"new\n").hexdigest(), "b": CLOSED, "d/": CLOSED}
+        assert (await screen.view()).files is None, "paid for only if asked"
         await screen.clear()
         empty = await screen.view(windows=True)
         assert empty.tree == ()
@@ -174,6 +217,23 @@ def test_what_is_typed_clicked_and_set_is_shown_and_nothing_is_left_after_clear(
         fresh = await screen.view(image=True, windows=True)
         assert str(fresh) == str(first), "as it was, refs included"
         assert fresh.image == first.image
+
+    on_screen(make, use)
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(400)
+@installed
+def test_a_picture_shows_what_was_done_before_it(make):
+    async def use(sandbox: Sandbox, screen: Screen) -> None:
+        await screen.launch(["galculator"])
+        view = await screen.view()
+        for digit in "123456789":
+            await screen.act(Click(view.find("toggle button", digit)[0].ref))
+            at_once = (await screen.view(image=True)).image
+            await looks(screen, 10)
+            assert (await screen.view(image=True)).image == at_once, f"no frame was to come after {digit}"
 
     on_screen(make, use)
 

@@ -9,7 +9,7 @@ import hashlib
 import io
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from envgym.limits import Resources
 from envgym.messages import Action, Message, ParseError, ToolCall, ToolSpec
 from envgym.registry import EnvSpec
 from envgym.sandbox import SandboxBackend
-from envgym.screen import ScreenView
+from envgym.screen import CLOSED, ScreenView
 from envgym.screen_tools import SCREEN_TOOLS, screen_action
 from envgym.task import Task, TaskSet, World
 from envgym.tools import check_call, parse_call, tool_spec
@@ -37,6 +37,10 @@ __all__ = ["SPEC", "DesktopPlay", "desktop_tasks", "expert"]
 See = Literal["tree", "image", "both"]
 _HOME = "/work"
 _CSV = "Gnumeric_stf:stf_csv"
+_CLOSED_FOLDER = ("-type", "d", "(", "!", "-readable", "-o", "!", "-executable", ")", "-printf", "  %p/\\0")
+_FILE = ("-type", "f", "-printf", "  %p\\0", "-exec", "/usr/bin/sha256sum", "--zero", "{}", "+")
+_LOOK = ("/usr/bin/find", ".", *_CLOSED_FOLDER, "-o", *_FILE)
+"""Tells each name without a digest, then again with the digest of what can be read."""
 
 
 def done() -> None:
@@ -122,6 +126,7 @@ class DesktopPlay:
         self._display: Display | None = None
         self._watching = AsyncExitStack()
         self._last: Step | None = None
+        self._document = ("", "")  # the digest of a spreadsheet's bytes, and that without the time of its saving
 
     async def reset(self, *, seed: int) -> Step:
         """The application as it starts, in a home with the task's files alone."""
@@ -175,8 +180,9 @@ class DesktopPlay:
     async def _answer(self, texts: list[str], origins: list[ToolCall | None], *, ended: bool = False) -> Step:
         """What is shown after all that was done, in the last message."""
         assert self._display is not None
-        view = await self._display.screen.view(image=self._see != "tree", windows=True)
-        files = await self._files()
+        view = await self._display.screen.view(image=self._see != "tree", windows=True, files=True)
+        # what the display itself says of the home is cheap, and good enough for a state; a grade asks the sandbox
+        files = await self._timeless(await self._files() if ended else dict(view.files or {}))
         if self._see != "image":
             texts[-1] = f"{texts[-1]}\n{bounded(str(view))}"
         messages = [
@@ -235,24 +241,35 @@ class DesktopPlay:
         return rows
 
     async def _files(self) -> dict[str, str]:
-        """The sha256 of every file in the home, of a spreadsheet without the time of its saving."""
+        """The sha256 of every file in the home, or `CLOSED`, as `ScreenView.files`, by programs of the image."""
         assert self._display is not None
-        command = ["/usr/bin/find", ".", "-type", "f", "-exec", "/usr/bin/sha256sum", "--zero", "{}", "+"]
-        found = await self._display.sandbox.exec(command, timeout_s=60)
-        if found.exit_code:
+        found = await self._display.sandbox.exec(_LOOK, timeout_s=60)
+        if found.exit_code not in (0, 1) or found.timed_out:  # 1: something is closed, which is data
             raise EnvironmentFailure(
                 f"the home cannot be looked at: {found.stderr[-300:].decode(errors='replace')}"
             )
-        lines = found.stdout.decode("utf-8", "surrogateescape").split("\0")
-        pairs = (line.partition("  ") for line in lines if line)
-        digests = {name.removeprefix("./"): digest for digest, _, name in pairs}
+        # with names missing the home is as no task wants it
+        digests = {"": CLOSED} if found.truncated[0] else {}
+        for line in found.stdout.decode("utf-8", "surrogateescape").split("\0"):
+            digest, gap, name = line.partition("  ")
+            if gap and (digest or name.removeprefix("./") not in digests):
+                digests[name.removeprefix("./")] = digest or CLOSED
+        return digests
+
+    async def _timeless(self, files: dict[str, str]) -> dict[str, str]:
+        """The same, but of a spreadsheet without the time of its saving, which is no part of the state."""
+        assert self._display is not None
         known: Any = self.task.metadata
         document = known["table"][0] if known["table"] is not None else ""
-        if document in digests:  # a saved one has the time in it, which is no part of the state
-            with suppress(OSError):  # of one that is too large to be read the digest of its bytes stays
+        if files.get(document, CLOSED) == CLOSED:
+            return files
+        if files[document] != self._document[0]:
+            try:
                 content = await self._display.sandbox.read(f"{self._display.sandbox.world.workdir}/{document}")
-                digests[document] = hashlib.sha256(timeless(content)).hexdigest()
-        return digests
+            except OSError:  # of one that is too large to be read the digest of its bytes stays
+                return files
+            self._document = files[document], hashlib.sha256(timeless(content)).hexdigest()
+        return files | {document: self._document[1]}
 
     async def close(self) -> None:
         """End display and sandbox, or let them wait for the next environment."""

@@ -22,17 +22,14 @@ def _select(name: str) -> Way:
 
 
 def _into(names: list[str], folder: str) -> Way:
-    """Cut files one by one, put them into a folder, and come back."""
+    """Cut files one by one and paste each into a folder.
+
+    The folder is not opened for that: where thunar shows what it pastes, its threads race for what is selected.
+    """
+    paste = (("click", "@menu:Edit"), ("click", "@menu item:Paste Into Folder"))
     way: Way = ()
     for name in names:
-        there = (
-            ("press", "ctrl+x"),
-            *_select(folder),
-            ("press", "Return"),
-            ("press", "ctrl+v"),
-            ("press", "alt+Up"),
-        )
-        way += (*_select(name), *there)
+        way += (*_select(name), ("press", "ctrl+x"), *_select(folder), *paste)
     return way
 
 

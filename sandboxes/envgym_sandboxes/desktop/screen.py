@@ -134,9 +134,11 @@ class DesktopScreen:
         answer = await self._ask("act", settle_s, **asked)
         return Acted(answer["fault"], answer["settled"])
 
-    async def view(self, *, tree: bool = True, image: bool = False, windows: bool = False) -> ScreenView:
+    async def view(
+        self, *, tree: bool = True, image: bool = False, windows: bool = False, files: bool = False
+    ) -> ScreenView:
         """See the contract."""
-        seen = await self._ask("view", 0.0, tree=tree, image=image, windows=windows)
+        seen = await self._ask("view", 0.0, tree=tree, image=image, windows=windows, files=files)
         return ScreenView(
             size=self.size,
             tree=tuple(map(_node, seen["tree"])) if tree else None,
@@ -145,6 +147,7 @@ class DesktopScreen:
             if windows
             else None,
             cut=seen["cut"],
+            files=seen.get("files"),
         )
 
     async def clear(self) -> None:

@@ -6,11 +6,26 @@ import struct
 
 import pytest
 from envgym_environments.gui.grounding.answers import Answer, well_formed, written, written_box
+from envgym_environments.gui.grounding.asking import EVERY, Mark
 from envgym_environments.gui.grounding.desktop import desktop_grounding_tasks
-from envgym_environments.gui.grounding.env import Grounding, Question, expert, grounding_tasks
+from envgym_environments.gui.grounding.env import Grounding, Question, expert, grounding_tasks, posed
 from envgym_environments.gui.grounding.folders import entry_of, folder_tasks, write_folder
-from envgym_environments.gui.grounding.rewards import Truth, gui_r1, iou, text_f1, ui_r1, vlm_r1
+from envgym_environments.gui.grounding.rewards import (
+    RULES,
+    Truth,
+    average_precision,
+    gui_r1,
+    gui_r1_paper,
+    iou,
+    text_f1,
+    ui_r1,
+    vlm_r1,
+    vlm_r1_detection,
+)
+from envgym_environments.gui.grounding.web import Shown
 
+from envgym.env import StopReason
+from envgym.messages import Action
 from envgym.testing import check_tasks
 
 BOX = Truth("click", (10.0, 20.0, 30.0, 40.0))
@@ -38,6 +53,45 @@ def test_the_rules_are_those_of_the_papers():
     assert well_formed(said("scroll", text="up"))
 
 
+def test_gui_r1_has_two_rules_by_name_the_codes_and_the_papers_sum():
+    wrong_name = said("select", (20, 30))
+    assert gui_r1_paper(wrong_name, BOX) == {
+        "type": 0.0, "point": 1.0, "format": 0.0, "accuracy": 1.0, "reward": 1.0
+    }, "select without a text is ill-formed; the point earns by itself"  # fmt: skip
+    assert gui_r1(wrong_name, BOX)["reward"] == 0.0
+    beside = said("click", (9, 30))
+    assert (gui_r1_paper(beside, BOX)["reward"], gui_r1(beside, BOX)["reward"]) == (2.0, pytest.approx(0.2))
+    assert gui_r1_paper(said("click", (10, 30)), BOX)["reward"] == 3.0  # the edge is inside
+    typed = Truth("type", text="red tea cup")
+    assert gui_r1_paper(said("type", text="red tea"), typed)["reward"] == 3.0  # F1 0.8
+    half = Truth("type", text="red tea")
+    assert gui_r1_paper(said("type", text="tea pot"), half)["text"] == 0.0, "F1 0.5 is not above 0.5"
+    assert gui_r1(said("type", text="tea pot"), half)["text"] == 1.0
+    assert gui_r1_paper(said("complete"), Truth("complete")) == {
+        "type": 1.0, "format": 1.0, "accuracy": 1.0, "reward": 2.0
+    }  # fmt: skip
+    assert RULES["gui-r1"] is gui_r1
+    assert RULES["gui-r1-paper"] is gui_r1_paper
+
+
+def test_an_answer_that_earns_something_is_not_yet_right(tmp_path):
+    (tmp_path / "a.png").write_bytes(PNG)
+    spot = {"img_filename": "a.png", "bbox": [10, 20, 30, 40], "instruction": "go"}
+    (tmp_path / "t.json").write_text(json.dumps([spot]))
+    (task,) = folder_tasks(tmp_path)
+
+    async def end(rules, answer):
+        env = Grounding(task, rules=rules)
+        await env.reset(seed=0)
+        step = await env.step(Action.say(answer))
+        await env.close()
+        return step.stop, step.reward
+
+    for rules, full, part in (("gui-r1", 1.0, 0.2), ("gui-r1-paper", 3.0, 2.0), ("ui-r1", 3.0, 2.0)):
+        assert asyncio.run(end(rules, said("click", (20, 30)))) == (StopReason.GOAL, full)
+        assert asyncio.run(end(rules, said("click", (90, 70)))) == (StopReason.SUBMITTED, pytest.approx(part))
+
+
 def test_ui_r1_reads_names_without_quotes_and_as_they_are_and_gui_r1_does_not():
     bare = "<think></think><answer>[{'action': click, 'coordinate': [20, 30]}]</answer>"
     assert (ui_r1(bare, BOX)["reward"], gui_r1(bare, BOX)["reward"]) == (3.0, 0.0)
@@ -56,6 +110,69 @@ def test_an_overlap_is_counted_by_hand_and_boxes_too_many_cost():
     assert vlm_r1(three, BOX)["reward"] == pytest.approx(1 / 3 + 1)
     for said_of_none in ("nothing", said("click", (20, 30)), written_box((30.0, 40.0, 30.0, 40.0))):
         assert vlm_r1(said_of_none, BOX)["reward"] == 0.0
+
+
+THREE = ((0.0, 0.0, 10.0, 10.0), (20.0, 0.0, 30.0, 10.0), (40.0, 0.0, 50.0, 10.0))
+
+
+def test_precision_of_several_boxes_is_counted_by_hand():
+    away = (0.0, 50.0, 9.0, 60.0)
+    assert average_precision(THREE, THREE, 0.5) == average_precision((), (), 0.5) == 1.0
+    assert average_precision((), THREE, 0.5) == average_precision(THREE, (), 0.5) == 0.0
+    # one of three: precision 1 up to a recall of 1/3, which 34 of the 101 recalls do not exceed
+    assert average_precision(THREE[:1], THREE, 0.5) == pytest.approx(34 / 101)
+    # a wrong one first: precision is 1/2 at 1/3, 2/3 at 2/3, 3/4 at 1, and what is best there or later counts
+    assert average_precision((away, *THREE), THREE, 0.5) == pytest.approx(0.75)
+    assert average_precision((THREE[0], away, THREE[1]), THREE[:2], 0.5) == pytest.approx((51 + 50 * 2 / 3) / 101)
+    assert average_precision((THREE[0], THREE[0]), THREE[:2], 0.5) == pytest.approx(51 / 101), (
+        "no box is found twice"
+    )
+    wide = (0.0, 0.0, 10.0, 14.0)  # overlaps the first by 100 of 140
+    assert average_precision((wide,), THREE[:1], 0.7) == 1.0
+    assert average_precision((wide,), THREE[:1], 0.75) == 0.0
+
+
+def test_several_boxes_earn_their_mean_precision_and_those_too_many_cost():
+    wanted = Truth("click", boxes=THREE)
+    assert vlm_r1_detection(written_box(*THREE), wanted) == {
+        "map": 1.0, "surplus": 1.0, "format": 1.0, "accuracy": 1.0, "reward": 2.0
+    }  # fmt: skip
+    found = vlm_r1_detection(written_box(*THREE, (0.0, 50.0, 9.0, 60.0)), wanted)
+    assert (found["map"], found["surplus"], found["reward"]) == (1.0, 0.75, 1.75)
+    wide = vlm_r1_detection(written_box((0.0, 0.0, 10.0, 14.0)), Truth("click", boxes=THREE[:1]))
+    assert wide["map"] == pytest.approx(0.5), "five of the ten overlaps are at most 5/7"
+    assert vlm_r1_detection("nothing", wanted)["reward"] == 0.0
+
+
+class Shows:
+    """One screen, whatever is asked."""
+
+    async def ask(self, task):
+        marks = tuple(Mark("button", str(at), box) for at, box in enumerate(THREE))
+        return posed(task, Shown(PNG, (100, 80), (*marks, Mark("link", "", (0.0, 50.0, 9.0, 60.0)))), "")
+
+    async def close(self):
+        pass
+
+
+def test_every_element_of_a_role_is_asked_for_where_that_is_wanted():
+    (task,) = grounding_tasks(1, kind=EVERY)
+
+    async def play():
+        env = Grounding(task, rules="vlm-r1-detection", screens=Shows())
+        step = await env.reset(seed=0)
+        assert "Find every button." in step.text
+        end = await env.step((await expert(task).act(step)).action)
+        await env.close()
+        return end
+
+    end = asyncio.run(play())
+    assert (end.reward, end.stop) == (2.0, StopReason.GOAL)
+    assert EVERY not in {one.metadata["kind"] for one in grounding_tasks(40)}, "only where it is asked for"
+    for rules, kind in (("gui-r1", EVERY), ("vlm-r1", EVERY), ("vlm-r1-detection", "named")):
+        with pytest.raises(ValueError, match="has the rules vlm-r1-detection"):
+            Grounding(grounding_tasks(1, kind=kind)[0], rules=rules)
+    check_tasks(grounding_tasks(8, kind=EVERY))
 
 
 def test_boxes_are_asked_for_only_where_there_are_any(tmp_path):

@@ -19,10 +19,21 @@ from envgym.env import Step, StopReason
 from envgym.messages import Action, Message
 from envgym.policy import Reply
 from envgym.registry import spec
-from envgym.synthesis import Curious, GraphExplorer, GraphReader, ScreenGraph, Tried, rate, synthesize
+from envgym.synthesis import (
+    Curious,
+    Found,
+    GraphExplorer,
+    GraphReader,
+    ScreenGraph,
+    Told,
+    Tried,
+    rate,
+    synthesize,
+)
 from envgym.synthesis.explore import explore
 from envgym.synthesis.graph import elements_of, screen_of
 from envgym.tools import tool_spec
+from envgym.wire import action_to_json
 
 HOME, LIST, ITEM = (frozenset(words.split()) for words in ("home menu", "list menu next", "item menu"))
 PLAIN = ("--env-option", "browser=plain")
@@ -200,11 +211,9 @@ def test_a_rating_is_a_number_of_a_model_and_wrong_ones_are_named():
         async def ask(self, question, *, seed):
             return self.text
 
-    class Way:
-        schema, seed, last = "look()", 0, Step()
-
-    assert asyncio.run(rate(Says("I say 4."))(Way())) == pytest.approx(0.8)
-    assert asyncio.run(rate(Says("splendid"))(Way())) == pytest.approx(0.2)
+    way = Found(0, "goal", (), "look()", Step())
+    assert asyncio.run(rate(Says("I say 4."))(way)) == pytest.approx(0.8)
+    assert asyncio.run(rate(Says("splendid"))(way)) == pytest.approx(0.2)
 
     async def nothing(found):
         return 0.0
@@ -213,7 +222,7 @@ def test_a_rating_is_a_number_of_a_model_and_wrong_ones_are_named():
     with pytest.raises(ValueError, match=r"a rating is 0\.0"):
         asyncio.run(
             synthesize("tool", base, lambda: make("tool", base), lambda seed: Curious(np.random.default_rng(seed)),
-                       count=2, trails=6, turns=6, rating=nothing)
+                       count=2, trails=6, turns=6, told=Told(rating=nothing))
         )  # fmt: skip
 
 
@@ -223,3 +232,42 @@ def test_only_tasks_with_a_way_can_be_corrupted():
         corrupted(task)
     with pytest.raises(ValueError, match="mistake is 'typo'"):
         corrupted(task, mistake="typo")
+
+
+PANEL = (
+    "done\nwindow 'Calc' (active)\ne1 frame 'Calc'\n  e2 toggle button '7'\n  e3 toggle button '8'\n  e4 text: '0'"
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (Action.call("click", target="e2"), "target"),
+        (Action.call("invoke", ref="e2"), "ref"),
+        (Action.call("click", target="120,44"), "target"),
+    ],
+)
+def test_another_element_of_a_display_is_one_that_is_shown(call, name):
+    made = {"reference": [action_to_json(call)]}
+    task = spec("tool").tasks()[0].model_copy(update={"metadata": {"synthesized": made}})
+    step = Step((Message(role="user", content=PANEL),))
+    for seed in range(12):
+        reply = asyncio.run(corrupted(task, seed=seed, mistake="other", hard=True).act(step))
+        (other,) = reply.action.calls
+        assert other.name == call.calls[0].name
+        assert other.arguments[name] != call.calls[0].arguments[name]
+        assert other.arguments[name] in {"e1", "e2", "e3", "e4"}, "a mistake that is possible, not a word"
+
+
+def test_both_ends_of_a_drag_are_elements():
+    made = {"reference": [action_to_json(Action.call("drag", start="e2", end="e3"))]}
+    task = spec("tool").tasks()[0].model_copy(update={"metadata": {"synthesized": made}})
+    step = Step((Message(role="user", content=PANEL),))
+    seen = [
+        asyncio.run(corrupted(task, seed=seed, mistake="other").act(step)).action.calls[0].arguments
+        for seed in range(12)
+    ]
+    as_it_was = {"start": "e2", "end": "e3"}
+    changed = {name for given in seen for name, value in given.items() if value != as_it_was[name]}
+    assert changed == {"start", "end"}
+    assert all(set(given.values()) <= {"e1", "e2", "e3", "e4"} for given in seen)

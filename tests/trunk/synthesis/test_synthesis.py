@@ -1,6 +1,9 @@
 """Synthesised tasks: found by exploring, abstract, new, remembered, and proved by being played."""
 
 import asyncio
+import itertools
+import json
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,8 +12,9 @@ import pytest
 from envgym_environments.synthesized import make_synthesized, synthesized_tasks
 
 from envgym import make
+from envgym.errors import EnvironmentFailure
 from envgym.registry import find, spec
-from envgym.synthesis import Curious, Tried, describe, synthesize
+from envgym.synthesis import Curious, Told, Tried, describe, instruct, synthesize
 from envgym.synthesis.explore import AgentExplorer
 from envgym.testing import check_env_sync, check_task_sync, check_tasks
 from envgym.testing.fakes import ScriptedAgent
@@ -74,7 +78,7 @@ def test_any_agent_explores_and_a_model_writes_the_words():
     def explorer(seed: int) -> AgentExplorer:
         return AgentExplorer(find("agents", "random")(env.task, seed=seed, tools=env.tools))
 
-    made = found(2, explorer=explorer, words=describe(Asker()))
+    made = found(2, explorer=explorer, told=Told(words=describe(Asker())))
     assert {task.prompt for task in made.tasks} == {"Please tidy up."}
 
 
@@ -120,3 +124,103 @@ def test_a_memory_of_goals_by_seed_is_still_read(tmp_path):
     file = tmp_path / "memory.json"
     file.write_text('{"schemas": {}, "goals": ["17:a:b"], "calls": {}}')
     assert Tried.read(file).goals == {"a:b"}
+
+
+class Named:
+    """Says what it is asked for, and keeps the questions."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def ask(self, question, *, seed):
+        about = json.loads(question.splitlines()[-1])
+        self.asked.append(about)
+        return f"{about['asked']} {len(self.asked)}"
+
+
+def test_each_step_gets_an_instruction_and_is_a_task_that_begins_where_it_began(tmp_path):
+    namer = Named()
+    made = found(4, told=Told(words=describe(namer), steps=instruct(namer)))
+    singles = [about for about in namer.asked if about["asked"] == "instruction"]
+    assert all(about["done"] and about["before"] != about["after"] for about in singles)
+    assert 0 < len(made.steps) <= len(singles)
+    keys = [
+        (task.metadata["synthesized"]["goal"], str(task.metadata["synthesized"]["reference"]))
+        for task in made.steps
+    ]
+    assert len(keys) == len(set(keys))
+    assert any(task.metadata["synthesized"]["lead"] for task in made.steps), "not only first steps"
+    told = [task.metadata["synthesized"] for task in made.tasks]
+    assert all(len(one["instructions"]) == len(one["reference"]) for one in told)
+    asked = [about["steps"] for about in namer.asked if about["asked"] == "task"]
+    assert asked == [one["instructions"] for one in told], "a task is named by its steps' instructions"
+    path = tmp_path / "steps.jsonl"
+    path.write_text("".join(task.model_dump_json() + "\n" for task in made.steps))
+    tasks = synthesized_tasks(str(path))
+    assert all(task.prompt.startswith("instruction ") for task in tasks)
+    check_tasks(tasks, splits=("train", "heldout"))
+    check_task_sync(tasks, make_synthesized, expert)
+    late = max(tasks, key=lambda task: len(task.metadata["synthesized"]["lead"]))
+    check_env_sync(lambda: make("synthesized", late), turns=3)
+
+
+def test_a_step_that_does_not_come_out_again_makes_no_task():
+    base, count = spec("tool").tasks()[0], itertools.count()
+
+    def changing():
+        return make("tool", base if next(count) % 2 == 0 else spec("tool").tasks()[1])
+
+    made = asyncio.run(
+        synthesize("tool", base, changing, _curious, count=1, trails=1, turns=6, told=Told(steps=instruct(Named())))
+    )
+    assert made.steps == ()
+    assert made.refused["step not repeated"] > 0
+
+
+def _curious(seed):
+    return Curious(np.random.default_rng(seed))
+
+
+class Counted(Curious):
+    """Counts itself while it is open; broken: nobody knows what to do."""
+
+    open: list[int]
+    broken = False
+
+    async def choose(self, step, tools, tried):
+        if self.broken:
+            raise EnvironmentFailure("nobody knows what to do")
+        return await super().choose(step, tools, tried)
+
+    async def close(self):
+        self.open.append(-1)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_who_explores_is_closed_after_its_trail_whatever_happens(broken):
+    counts = []
+
+    def explorer(seed):
+        made = Counted(np.random.default_rng(seed))
+        made.open, made.broken = counts, broken
+        assert sum(counts) == 0, "the one before is closed"
+        counts.append(1)
+        return made
+
+    with pytest.raises(EnvironmentFailure) if broken else nullcontext():
+        found(2, explorer=explorer)
+    assert counts
+    assert sum(counts) == 0
+
+
+def test_trails_that_are_rated_too_low_make_no_task():
+    async def half(found):
+        return 0.5 if "move" in found.schema else 0.9
+
+    everything, kept = found(6, told=Told(rating=half)), found(6, told=Told(rating=half, least=0.6))
+    scores = {task.metadata["synthesized"]["score"] for task in everything.tasks}
+    assert scores == {0.5, 0.9}
+    assert {task.metadata["synthesized"]["score"] for task in kept.tasks} == {0.9}
+    assert kept.refused["rated too low"] > 0
+    with pytest.raises(ValueError, match="least is 2"):
+        Told(least=2)

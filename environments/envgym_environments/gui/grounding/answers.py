@@ -84,11 +84,11 @@ def boxes(said: str) -> list[Box]:
     return [(left, top, right, bottom) for left, top, right, bottom in found if left < right and top < bottom]
 
 
-def written_box(box: Box, *, thought: str = "") -> str:
-    """An answer that is a box, as VLM-R1 has it, in whole pixels around it."""
-    left, top, right, bottom = box
-    sides = [int(left), int(top), int(right + 0.999), int(bottom + 0.999)]
-    return f"<think>{thought}</think><answer>[{{'bbox_2d': {sides}}}]</answer>"
+def written_box(*told: Box, thought: str = "") -> str:
+    """An answer that is a box, or several, as VLM-R1 has it, in whole pixels around each."""
+    sides = ([int(left), int(top), int(right + 0.999), int(bottom + 0.999)] for left, top, right, bottom in told)
+    listed = ", ".join(f"{{'bbox_2d': {one}}}" for one in sides)
+    return f"<think>{thought}</think><answer>[{listed}]</answer>"
 
 
 def well_formed(said: str, *, strict: bool = True) -> bool:

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["KINDS", "Asked", "Mark", "asked", "clipped"]
+__all__ = ["EVERY", "KINDS", "Asked", "Mark", "asked", "clipped", "every"]
 
 _LEAST = 6.0
 """Pixels that an element must have in width and height to be asked for."""
+_MOST = 12
+"""Elements that are asked for at once, where a screen has fewer than that of a role."""
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 _WAYS = (
@@ -122,6 +124,20 @@ KINDS: dict[str, Callable[[Sequence[Mark]], list[Asked]]] = {
     "named": named, "ordinal": ordinal, "relation": relation,
 }  # fmt: skip
 """Ways to ask, from easy to hard."""
+
+
+def every(marks: Sequence[Mark], rng: np.random.Generator) -> tuple[str, tuple[Box, ...]] | None:
+    """A question for all elements of a role, several if there are, and their boxes line by line; None for none."""
+    groups = {role: {mark.box for mark in marks if mark.role == role} for role in sorted({m.role for m in marks})}
+    if not groups:
+        return None
+    among = [role for role, found in groups.items() if 2 <= len(found) <= _MOST] or list(groups)
+    role = among[int(rng.integers(len(among)))]
+    return f"Find every {role}.", tuple(sorted(groups[role], key=lambda box: (round(box[1]), box[0])))
+
+
+EVERY = "every"
+"""The kind of question that asks for several."""
 
 
 def asked(marks: Sequence[Mark], kind: str, rng: np.random.Generator) -> Asked | None:

@@ -16,9 +16,9 @@ from envgym.registry import EnvSpec, find
 from envgym.task import Task, TaskSet
 from envgym_environments.experts import expert_of
 from envgym_environments.gui.grounding.answers import ACTIONS, written, written_box
-from envgym_environments.gui.grounding.asking import KINDS, asked
+from envgym_environments.gui.grounding.asking import EVERY, KINDS, asked, every
 from envgym_environments.gui.grounding.folders import entry_of, folder_tasks, media_type
-from envgym_environments.gui.grounding.rewards import BOXED, RULES, Truth
+from envgym_environments.gui.grounding.rewards import BOXED, RULES, SEVERAL, Truth
 from envgym_environments.gui.grounding.web import PAGES, Shown, WebScreens
 from envgym_environments.played import bounded, clean, draws
 from envgym_environments.web.sites.all_sites import SITES
@@ -42,6 +42,9 @@ PREDICT = "predict"
 _MANY = 1200
 _SOURCES = ("miniwob", "site")
 _KINDS = (*KINDS, PREDICT)
+"""Those that are drawn in turn; EVERY, which has rules of its own, has to be asked for."""
+_PARTS = ("type", "point", "text")
+"""Channels that an answer which is right has in full, as far as the rules have them."""
 
 _HOW = (
     "Think first, then answer with one action, in exactly this form:\n"
@@ -52,6 +55,10 @@ _HOW = (
 _HOW_BOXED = (
     "Do not click: tell the box of what is to be clicked. Think first, then answer in exactly this form, in pixels "
     "from the top left corner:\n<think>why</think><answer>[{'bbox_2d': [left, top, right, bottom]}]</answer>"
+)
+_HOW_SEVERAL = (
+    "Do not click: tell the box of each. Think first, then answer in exactly this form, in pixels from the top "
+    "left corner:\n<think>why</think><answer>[{'bbox_2d': [left, top, right, bottom]}, ...]</answer>"
 )
 
 
@@ -79,6 +86,11 @@ class Screens(Protocol):
 def posed(task: Task, shown: Shown, goal: str) -> Question:
     """The question of a task about what is shown. Raises EnvironmentFailure where there is nothing to ask for."""
     size = f"The screenshot is {shown.size[0]} pixels wide and {shown.size[1]} high."
+    if task.metadata["kind"] == EVERY:
+        several = every(shown.marks, draws(task.seed, 0xE4E8))
+        if several is None:
+            raise EnvironmentFailure(f"task {task.id!r}: its screen shows no element that could be asked for")
+        return Question(f"{size} {several[0]}", shown.image, Truth("click", boxes=several[1]))
     if task.metadata["kind"] == PREDICT:
         if shown.act is None:
             raise EnvironmentFailure(f"task {task.id!r}: nothing is known of what comes next on this screen")
@@ -115,7 +127,8 @@ class WebQuestions:
 class Grounding:
     """Implements `envgym.env.Playable`.
 
-    rules: "gui-r1" (reward 0 to 1), "ui-r1" (0 to 3), or "vlm-r1" (0 to 2), whose answer is a box; see `rewards`.
+    rules: "gui-r1" (reward 0 to 1), "gui-r1-paper" (0 to 3), "ui-r1" (0 to 3), or "vlm-r1" (0 to 2), whose answer
+    is a box, and for tasks of the kind `EVERY` "vlm-r1-detection" (0 to 2), with a box for each; see `rewards`.
     browser: which registered kind shows the pages.
     """
 
@@ -132,6 +145,11 @@ class Grounding:
             raise ValueError(
                 f"rules {rules!r} are about boxes, and task {task.id!r} asks for an action without one"
             )
+        if (rules in SEVERAL) != (task.metadata["kind"] == EVERY):
+            raise ValueError(
+                f"rules {rules!r} are not for task {task.id!r} of kind {task.metadata['kind']!r}: kind {EVERY!r} "
+                f"asks for several elements, and has the rules {', '.join(SEVERAL)}"
+            )
         find("browsers", browser)  # an unknown one is refused before anything is played
         self.task, self._rules, self._boxed = task, RULES[rules], rules in BOXED
         self._screens = screens or WebQuestions(browser)
@@ -143,7 +161,7 @@ class Grounding:
         self._truth = question.truth
         name = hashlib.sha256(question.image).hexdigest()
         kind = media_type(question.image) or "image/png"
-        how = _HOW_BOXED if self._boxed else _HOW
+        how = _HOW_SEVERAL if question.truth.boxes else _HOW_BOXED if self._boxed else _HOW
         content = (TextPart(text=f"{question.text}\n\n{how}"), ImagePart(sha256=name, media_type=kind))
         return Step(
             (Message(role="user", content=content),), state_key=f"{self.task.id}/{name[:16]}",
@@ -157,7 +175,7 @@ class Grounding:
             raise RuntimeError(f"step outside an episode in task {self.task.id!r}: call reset(seed=...) first")
         said = bounded(clean(action.text))
         channels = self._rules(said, truth)
-        right = channels["accuracy"] if "accuracy" in channels else channels["type"] * channels["point"]
+        right = channels["accuracy"] if self._boxed else all(channels.get(part, 1.0) for part in _PARTS)
         return Step(
             (Message(role="user", content="The end."),), channels["reward"], channels,
             StopReason.GOAL if right else StopReason.SUBMITTED, f"{self.task.id}/end", submission=said,
@@ -174,8 +192,9 @@ def grounding_tasks(
 ) -> TaskSet:
     """`count` tasks (None: without end) over all kinds and sources in turn; every fifth content is held out.
 
-    kind: named, ordinal or relation (which element is meant, from easy to hard), or predict (what an expert does
-    next). source: miniwob or site; predict is of sites. path: a folder or file of foreign tasks instead, see
+    kind: named, ordinal or relation (which element is meant, from easy to hard), predict (what an expert does
+    next), or every (all elements of a role; only where asked for, with the rules vlm-r1-detection). source: miniwob
+    or site; predict is of sites. path: a folder or file of foreign tasks instead, see
     `envgym_environments.gui.grounding.folders`; it takes no other option.
     Raises ValueError for another kind or source, a path that cannot be read, or a count below one.
     """
@@ -183,8 +202,10 @@ def grounding_tasks(
         if kind is not None or source is not None or seed or count != _MANY:
             raise ValueError("path brings its own tasks, all of them: give it without count, kind, source and seed")
         return folder_tasks(path)
-    if kind is not None and kind not in _KINDS:
-        raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(_KINDS)}, or None for all in turn")
+    if kind is not None and kind not in (*_KINDS, EVERY):
+        raise ValueError(
+            f"kind is {kind!r}; it must be one of {', '.join(_KINDS)} or {EVERY}, or None for all but that in turn"
+        )
     if source is not None and source not in _SOURCES:
         raise ValueError(f"source is {source!r}; it must be one of {', '.join(_SOURCES)}, or None for both in turn")
     if kind == PREDICT and source == "miniwob":
@@ -206,7 +227,7 @@ def grounding_tasks(
 
 
 def _level(way: str) -> int:
-    return 1 + _KINDS.index(way)
+    return 1 + (*_KINDS, EVERY).index(way)
 
 
 def _on_a_page(index: int, turn: int, way: str, seed: int) -> Task:
@@ -242,6 +263,8 @@ def _decide(task: Task, seen: Sequence[Step]) -> str:
     known: Any = seen[-1].info["truth"]
     box, point = known["box"], known["point"]
     truth = Truth(known["action"], box and tuple(box), point and tuple(point), known["text"])
+    if known["boxes"]:
+        return written_box(*map(tuple, known["boxes"]), thought="These are all.")
     if seen[-1].info.get("boxed") and truth.box is not None:
         return written_box(truth.box, thought="These are its edges.")
     return written(truth.answer, thought="It is in the middle of that element.")

@@ -2,12 +2,15 @@
 
 UI-R1: Lu et al. 2025, "UI-R1: Enhancing Action Prediction of GUI Agents by Reinforcement Learning", section 3.2;
 its published reward code says what a coordinate earns where nothing is clicked. GUI-R1: Luo et al. 2025, "GUI-R1: A
-Generalist R1-Style Vision-Language Action Model for GUI Agents", section 3.2; its published code has the weights
-and the threshold. VLM-R1: Shen et al. 2025, "VLM-R1: A Stable and Generalizable R1-style Large Vision-Language
-Model" (arXiv 2504.07615), section 3: the overlap of boxes, and the factor by which surplus ones cost.
+Generalist R1-Style Vision-Language Action Model for GUI Agents", section 3.2, adds up what action, point and text
+earn (`gui_r1_paper`); its published code pays for all of them together or for none, and has weights (`gui_r1`, what
+its models were trained with). VLM-R1: Shen et al. 2025, "VLM-R1: A Stable and Generalizable R1-style Large
+Vision-Language Model" (arXiv 2504.07615), section 3: the overlap of boxes, and the factor by which surplus
+ones cost; where several are asked for, mean average precision in the place of the overlap (Lin et al. 2014,
+"Microsoft COCO", as its evaluation counts it).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -19,13 +22,17 @@ __all__ = [
     "FORMAT_SHARE",
     "NEAR",
     "RULES",
+    "SEVERAL",
     "TEXT_F1",
     "Truth",
+    "average_precision",
     "gui_r1",
+    "gui_r1_paper",
     "iou",
     "text_f1",
     "ui_r1",
     "vlm_r1",
+    "vlm_r1_detection",
 ]
 
 FORMAT_SHARE = 0.2
@@ -38,12 +45,16 @@ NEAR = 140.0
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The action that is right. box: left, top, right, bottom in pixels of the screenshot; point: or this."""
+    """The action that is right. box: left, top, right, bottom in pixels of the screenshot; point: or this.
+
+    boxes: all that are asked for, where it is several.
+    """
 
     action: str
     box: tuple[float, float, float, float] | None = None
     point: tuple[float, float] | None = None
     text: str = NO_TEXT
+    boxes: tuple[Box, ...] = ()
 
     def inside(self, point: tuple[float, float], *, edges: bool) -> bool:
         """Whether a point is in the box, its edges included or not; near enough where there is only a point."""
@@ -94,7 +105,7 @@ def ui_r1(said: str, truth: Truth) -> dict[str, float]:
 
 
 def gui_r1(said: str, truth: Truth) -> dict[str, float]:
-    """Channels type, point, text, format and accuracy, each 0 or 1, and the reward, 0 to 1.
+    """Channels type, point, text, format and accuracy, each 0 or 1, and the reward, 0 to 1: the published code.
 
     accuracy: the action is the right one, and a click is inside the box (edges excluded; within `NEAR` of a point
     where only that is known), what is typed, selected or scrolled has an F1 of at least `TEXT_F1`. point and text
@@ -111,6 +122,24 @@ def gui_r1(said: str, truth: Truth) -> dict[str, float]:
         right = right and bool(channels["text"])
     channels |= {"format": float(well_formed(said)), "accuracy": float(right)}
     return channels | {"reward": (1 - FORMAT_SHARE) * channels["accuracy"] + FORMAT_SHARE * channels["format"]}
+
+
+def gui_r1_paper(said: str, truth: Truth) -> dict[str, float]:
+    """The paper's sum: channels type, point, text and format, each 0 or 1, accuracy, and the reward, 0 to 3.
+
+    accuracy is type + point + text, each for its own: a point in the box (edges included, as the paper's box is a
+    set of points) earns whatever the action is called, and so does a text whose F1 is above `TEXT_F1`. point and
+    text are there where the truth has one. reward: accuracy + format; `gui_r1` has the code's weights.
+    """
+    answer = Answer.read(said)
+    channels = {"type": float(answer.action == truth.action)}
+    if truth.box is not None or truth.point is not None:
+        channels["point"] = float(answer.point is not None and truth.inside(answer.point, edges=True))
+    if truth.text != NO_TEXT:
+        channels["text"] = float(text_f1(answer.text, truth.text) > TEXT_F1)
+    accuracy = sum(channels.values())
+    channels |= {"format": float(well_formed(said)), "accuracy": accuracy}
+    return channels | {"reward": accuracy + channels["format"]}
 
 
 def iou(one: Box, other: Box) -> float:
@@ -138,9 +167,59 @@ def vlm_r1(said: str, truth: Truth) -> dict[str, float]:
     return channels | {"reward": overlap * surplus + channels["format"]}
 
 
+_OVERLAPS = tuple(level / 100 for level in range(50, 100, 5))
+_RECALLS = 101
+
+
+def average_precision(told: Sequence[Box], wanted: Sequence[Box], least: float) -> float:
+    """COCO's AP of boxes without confidences, taken in their order, 0 to 1.
+
+    Each takes, of the wanted boxes that are left, the one that it overlaps most, and is right where that is by
+    `least` or more. Precision at a recall is the best at that or a higher one, over 101 recalls from 0 to 1. 1.0
+    where nothing is wanted and nothing told; 0.0 where one of them is nothing.
+    """
+    if not told or not wanted:
+        return float(not told and not wanted)
+    left, right, curve = list(wanted), 0, []
+    for count, box in enumerate(told, 1):
+        best = max(left, key=lambda one: iou(box, one), default=None)
+        if best is not None and iou(box, best) >= least:
+            left.remove(best)
+            right += 1
+        curve.append((right, right / count))
+    # whole numbers are compared: a recall of n wanted boxes out of N is reached where n / N is
+    reached = (
+        max((precision for found, precision in curve if found * (_RECALLS - 1) >= at * len(wanted)), default=0.0)
+        for at in range(_RECALLS)
+    )
+    return sum(reached) / _RECALLS
+
+
+def vlm_r1_detection(said: str, truth: Truth) -> dict[str, float]:
+    """Channels map, surplus, format and accuracy, and the reward, 0 to 2: map times surplus, and format.
+
+    The answer is a box for each element that is asked for. map: `average_precision`, the mean over overlaps of 0.5,
+    0.55, ... 0.95. surplus and accuracy: as of `vlm_r1`.
+    """
+    told = boxes(said)
+    found = sum(average_precision(told, truth.boxes, least) for least in _OVERLAPS) / len(_OVERLAPS)
+    surplus = min(1.0, len(truth.boxes) / max(len(told), 1))
+    channels = {"map": found, "surplus": surplus, "format": float(bool(told) and well_formed(said, strict=False))}
+    channels["accuracy"] = float(found * surplus > 0.5)
+    return channels | {"reward": found * surplus + channels["format"]}
+
+
 RULES: Mapping[str, Callable[[str, Truth], dict[str, float]]] = MappingProxyType(
-    {"gui-r1": gui_r1, "ui-r1": ui_r1, "vlm-r1": vlm_r1}
+    {
+        "gui-r1": gui_r1,
+        "gui-r1-paper": gui_r1_paper,
+        "ui-r1": ui_r1,
+        "vlm-r1": vlm_r1,
+        "vlm-r1-detection": vlm_r1_detection,
+    }
 )
 """Rewards by their papers' names."""
-BOXED = frozenset(("vlm-r1",))
-"""Those whose answer is a box and no action."""
+BOXED = frozenset(("vlm-r1", "vlm-r1-detection"))
+"""Those whose answer is a box, or boxes, and no action."""
+SEVERAL = frozenset(("vlm-r1-detection",))
+"""Those of questions that ask for several."""

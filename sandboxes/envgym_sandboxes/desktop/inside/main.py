@@ -7,13 +7,15 @@ import select
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 from envgym_sandboxes.desktop.inside.actions import Hand
+from envgym_sandboxes.desktop.inside.home import digests
 from envgym_sandboxes.desktop.inside.keys import Keyboard
 from envgym_sandboxes.desktop.inside.png import png
 from envgym_sandboxes.desktop.inside.programs import Programs, StartFailed
-from envgym_sandboxes.desktop.inside.rest import NO_PROC, descendants, settle
+from envgym_sandboxes.desktop.inside.rest import FRAME_MS, NO_PROC, START_MS, descendants, settle
 from envgym_sandboxes.desktop.inside.tree import Tree
 from envgym_sandboxes.desktop.inside.x11 import XDisplay
 from envgym_sandboxes.inside.mailbox import Mailbox
@@ -37,12 +39,13 @@ class Desktop:
         self._keyboard = Keyboard(self._x, lambda: self.rest(5.0))
         self._hand = Hand(self._x, self._keyboard, self._tree)
         self._shown: tuple[bytes, str] = (b"", "")
+        self._beside = ThreadPoolExecutor(1)
         self._home()
 
-    def rest(self, within_s: float, *, timers: bool = False) -> bool:
-        """Wait until nobody does anything. timers: nor will very soon."""
+    def rest(self, within_s: float, *, starting: bool = False) -> bool:
+        """Wait until nobody does anything, nor will very soon."""
         self._x.sync()
-        return settle(os.getpid(), within_s, timers=timers)
+        return settle(os.getpid(), within_s, soon_ms=START_MS if starting else FRAME_MS)
 
     def _home(self) -> None:
         """The pointer where nothing is."""
@@ -74,9 +77,9 @@ class Desktop:
             self._programs.until(there, asked["within_s"], why)
         except StartFailed as error:
             return {"fault": str(error)}
-        self.rest(asked["within_s"], timers=True)
+        self.rest(asked["within_s"], starting=True)
         self._tree.look()  # the first look gives a program something to do, which is part of its start
-        return {"fault": "", "settled": self.rest(asked["within_s"], timers=True)}
+        return {"fault": "", "settled": self.rest(asked["within_s"], starting=True)}
 
     def do_act(self, asked: dict[str, Any]) -> dict[str, Any]:
         """See `Screen.act`."""
@@ -90,11 +93,8 @@ class Desktop:
     def do_view(self, asked: dict[str, Any]) -> dict[str, Any]:
         """See `Screen.view`."""
         seen: dict[str, Any] = {"cut": 0}
-        if asked["image"]:
-            pixels = self._x.pixels()
-            if pixels != self._shown[0]:
-                self._shown = pixels, base64.b64encode(png(pixels, self._x.size)).decode()
-            seen["image"] = self._shown[1]
+        # compressed while programs tell their trees
+        image = self._beside.submit(self._image, self._x.pixels()) if asked["image"] else None
         if asked["tree"]:
             seen["tree"], seen["cut"] = self._tree.look()
         if asked["windows"]:
@@ -103,7 +103,16 @@ class Desktop:
                 {"title": self._x.title(one), "box": self._x.box(one), "active": one == active}
                 for one in self._x.windows()
             ]
+        if asked["files"]:
+            seen["files"] = digests(str(self._programs.home))
+        if image is not None:
+            seen["image"] = image.result()
         return seen
+
+    def _image(self, pixels: bytes) -> str:
+        if pixels != self._shown[0]:
+            self._shown = pixels, base64.b64encode(png(pixels, self._x.size)).decode()
+        return self._shown[1]
 
     def do_clear(self, asked: dict[str, Any]) -> dict[str, Any]:
         """See `Screen.clear`."""

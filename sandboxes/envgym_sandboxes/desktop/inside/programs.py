@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from envgym_sandboxes.desktop.inside.leavings import contents, entries, grounds,
 from envgym_sandboxes.desktop.inside.rest import descendants
 from envgym_sandboxes.desktop.inside.watching import Watching
 
-__all__ = ["TWICE_MS", "Programs", "StartFailed"]
+__all__ = ["TWICE_MS", "Programs", "StartFailed", "listens"]
 
 TWICE_MS = 40
 """Two clicks at one place within it are a double click, everywhere."""
@@ -41,6 +42,11 @@ _FILE_MANAGER = """<?xml version="1.0" encoding="UTF-8"?>
 </channel>
 """
 """Names alone, in a list: times of files and free space are other ones each time."""
+_KEYS = """[org/gnome/gnumeric/core/gui/editing]
+recalclag=0
+"""
+"""The sum of what is selected is shown at once, and not by a timer 200 ms after cells have changed."""
+_KEY_FILE = "own/config/glib-2.0/settings/keyfile"
 _CHANNELS = "config/xfce4/xfconf/xfce-perchannel-xml"
 _WINDOW_MANAGER = f"""<?xml version="1.0" encoding="UTF-8"?>
 <openbox_config xmlns="http://openbox.org/3.4/rc">
@@ -68,6 +74,12 @@ _WINDOW_MANAGER = f"""<?xml version="1.0" encoding="UTF-8"?>
   <applications><application type="normal"><decor>yes</decor></application></applications>
 </openbox_config>
 """
+
+
+def listens(path: Path) -> bool:
+    """Whether somebody takes connections at a socket; that its file is there does not say so yet."""
+    with socket.socket(socket.AF_UNIX) as trial:
+        return trial.connect_ex(str(path)) == 0
 
 
 class StartFailed(Exception):
@@ -99,6 +111,7 @@ class Programs:
         (self.top / "resources").write_text(f"XTerm*multiClickTime: {TWICE_MS}\n")
         (self.top / _CHANNELS / "thunar.xml").write_text(_FILE_MANAGER)
         (self.top / "openbox.xml").write_text(_WINDOW_MANAGER)
+        self._set_keys()
         self.env = self._environment()
         self.display = self._x_server(size)
         self.env["DISPLAY"] = self.display
@@ -121,7 +134,7 @@ class Programs:
             "XDG_CACHE_HOME": f"{self.top}/cache",
             "TMPDIR": f"{self.top}/own/tmp",
             "DBUS_SESSION_BUS_ADDRESS": bus,
-            "GSETTINGS_BACKEND": "memory",  # settings end with their program
+            "GSETTINGS_BACKEND": "keyfile",  # in `_KEY_FILE`, which `clear` makes anew
             "GIO_USE_VFS": "local",
             "GIO_USE_VOLUME_MONITOR": "unix",
             "NO_AT_BRIDGE": "0",
@@ -150,7 +163,7 @@ class Programs:
         self._start(["dbus-daemon", "--session", "--nofork", "--nopidfile", f"--address={address}"], log="dbus")
         self._start(["openbox", "--config-file", str(self.top / "openbox.xml")], log="openbox")
         path = self.top / "run/bus"
-        self.until(path.exists, 30.0, lambda: f"no bus: {self.said('dbus')}")
+        self.until(lambda: listens(path), 30.0, lambda: f"no bus: {self.said('dbus')}")
 
     @property
     def thorough(self) -> bool:
@@ -204,8 +217,17 @@ class Programs:
 
     def clear(self) -> None:
         """End all programs but the display's own, empty the home, and remove what they left elsewhere."""
+        self._kill(but=self._own | self.watching.pids)
+        (self.top / "log/program").unlink(missing_ok=True)
+        for path in [*self.home.iterdir(), *(self.top / "own").glob("*/*"), *self._left()]:
+            remove(path)
+        put_back(self.top / "cache", self._cache)
+        self._set_keys()
+
+    def _kill(self, *, but: set[int]) -> None:
+        """End all processes below this one, and wait until they are gone. Raises StartFailed where they stay."""
         end = time.monotonic() + 20
-        while others := descendants(os.getpid(), ended=True) - self._own - self.watching.pids:
+        while others := descendants(os.getpid(), ended=True) - but:
             if time.monotonic() > end:
                 raise StartFailed(f"processes {sorted(others)} do not end")
             for pid in others:
@@ -213,10 +235,11 @@ class Programs:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.001)
             self.reap()
-        (self.top / "log/program").unlink(missing_ok=True)
-        for path in [*self.home.iterdir(), *(self.top / "own").glob("*/*"), *self._left()]:
-            remove(path)
-        put_back(self.top / "cache", self._cache)
+
+    def _set_keys(self) -> None:
+        path = self.top / _KEY_FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_KEYS)
 
     def _left(self) -> list[Path]:
         """What programs have put elsewhere."""
@@ -224,9 +247,7 @@ class Programs:
 
     def end(self) -> None:
         """End everything, and remove what a killed X server leaves."""
-        for pid in descendants(os.getpid()):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        self._kill(but=set())
         number = self.display.removeprefix(":")
         for path in (f"/tmp/.X11-unix/X{number}", f"/tmp/.X{number}-lock"):
             Path(path).unlink(missing_ok=True)

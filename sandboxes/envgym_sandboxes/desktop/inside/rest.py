@@ -1,21 +1,25 @@
 """When programs have come to rest: the kernel counts how often each was switched to.
 
 No program needs to say anything for that, and no time is guessed: on a busy machine a program that has something to
-do is runnable, however long it waits for a processor. As it starts, a program that sleeps until a timer of its own
-is due very soon is not at rest either: the kernel tells what it asked poll(2) for. Later timers are not foreseen.
+do is runnable, however long it waits for a processor. A program that sleeps until a timer of its own is due very
+soon is not at rest either: the kernel tells what it asked poll(2) for. That is so of its next frame, which shows
+what has changed (GTK paints at most every 17 ms), and for longer as it starts. Later timers are not foreseen.
 """
 
 import os
 import time
 from contextlib import suppress
 
-__all__ = ["NO_PROC", "descendants", "due_soon", "settle"]
+__all__ = ["FRAME_MS", "NO_PROC", "START_MS", "descendants", "due_soon", "settle"]
 
 NO_PROC = "/proc cannot be read there"
 
 _LOOK_S = 0.004
 _LOOKS = 3  # this many must be alike
-_SOON_MS = 100  # Gnumeric, for one, takes the focus back 50 ms after its window is there
+FRAME_MS = 20
+"""Longer than the time between two frames."""
+START_MS = 100
+"""Of a program that starts: Gnumeric, for one, takes the focus back 50 ms after its window is there."""
 _POLL = {"x86_64": "7"}.get(os.uname().machine)
 
 
@@ -81,27 +85,28 @@ def _switches(path: str) -> tuple[str, int] | None:
     return state, total
 
 
-def due_soon(root: int) -> bool:
-    """Whether a thread below a process sleeps in poll(2) for at most `_SOON_MS`; False where nobody may know."""
+def due_soon(root: int, soon_ms: int) -> bool:
+    """Whether a thread below a process sleeps in poll(2) for at most so long; False where nobody may know."""
     for pid in descendants(root):
         with suppress(OSError):  # it has ended, or may not be looked at
             for thread in os.listdir(f"/proc/{pid}/task"):
                 with open(f"/proc/{pid}/task/{thread}/syscall") as file:
                     words = file.read().split()
-                if words[0] == _POLL and 0 < int(words[3], 16) <= _SOON_MS:
+                if words[0] == _POLL and 0 < int(words[3], 16) <= soon_ms:
                     return True
     return False
 
 
-def settle(root: int, within_s: float, *, timers: bool = False) -> bool:
-    """Wait until all below a process rest; False when they do not in time. timers: and none is `due_soon`."""
+def settle(root: int, within_s: float, *, soon_ms: int) -> bool:
+    """Wait until all below a process rest, and none is `due_soon`; False when they do not in time."""
     end = time.monotonic() + within_s
     last: dict[int, int] | None = None
     alike = 0
     while True:
         resting, counts = _look(root)
         alike = alike + 1 if resting and counts == last else 0
-        if alike >= _LOOKS - 1 and not (timers and due_soon(root)):
+        # a timer may be up before it is asked for: then somebody was switched to
+        if alike >= _LOOKS - 1 and not due_soon(root, soon_ms) and _look(root) == (True, counts):
             return True
         if time.monotonic() > end:
             return False
