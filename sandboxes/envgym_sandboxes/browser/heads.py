@@ -1,7 +1,7 @@
 """Heads of HTTP/1.1 as the gate reads them: strictly, for what could be read in two ways is refused.
 
-Pure functions from bytes to values; every head that is odd is a ValueError that says what is. What goes on is written
-anew from what was understood: a line that only some programs take for a line's end goes nowhere.
+Pure functions from bytes to values; every head that is odd is a ValueError that says what is. What goes on is
+written anew from what was understood: what only some programs take for a line's end goes nowhere.
 """
 
 import re
@@ -57,7 +57,7 @@ def request_of(head: bytes) -> Request:
 
 
 def onward(request: Request, path: str) -> tuple[bytes, int]:
-    """A request's head as the site's server gets it, and its body's length. Raises ValueError for an unknown one."""
+    """A request's head as the site's server gets it, and its body's length. Raises ValueError."""
     if any(name == b"transfer-encoding" for name, _ in request.fields):
         raise ValueError("a request's body of unknown length")
     length = _length(request.fields)

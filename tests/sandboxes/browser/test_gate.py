@@ -1,4 +1,4 @@
-"""The gate's reading of heads, and what it says where a server or a client makes no sense: refused, never a crash."""
+"""The gate reads heads, and says where a server or a client makes no sense: refused, never a crash."""
 
 import asyncio
 import socket
@@ -17,8 +17,9 @@ GOOD = b"GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n"
 ODD = st.one_of(
     st.binary(max_size=60),
     st.sampled_from(
-        [b"GET", b" ", b"http://a.test/", b"HTTP/1.1", b"200", b"OK", b"\r\n", b"\n", b"\0", b"Content-Length", b":",
-         b"7", b"-1", b"1_0", b"Transfer-Encoding", b"chunked", b"CONNECT", b"a.test:80", b"http://[", b"//", b"%zz"]
+        [b"GET", b" ", b"http://a.test/", b"HTTP/1.1", b"200", b"OK", b"\r\n", b"\n", b"\0", b"Content-Length",
+         b":", b"7", b"-1", b"1_0", b"Transfer-Encoding", b"chunked", b"CONNECT", b"a.test:80", b"http://[",
+         b"//", b"%zz"]
     ),
 )  # fmt: skip
 HEADS = st.lists(ODD, max_size=14).map(b"".join).map(lambda some: some.replace(b"\r\n\r\n", b"") + b"\r\n\r\n")
@@ -95,7 +96,7 @@ def test_whatever_is_said_to_a_gate_the_next_one_is_served(tmp_path_factory, dat
     async def work():
         failed = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
-        async with gated({"http://a.test": Folder(str(folder))}) as (gate, said):
+        async with gated({"http://a.test": Folder(str(folder))}) as (_, said):
             told = await said(data + b"\r\n\r\n")
             assert told == b"" or told.startswith(b"HTTP/1.1 ")
             assert (await said(GOOD)).startswith(b"HTTP/1.1 404 ")
@@ -105,8 +106,10 @@ def test_whatever_is_said_to_a_gate_the_next_one_is_served(tmp_path_factory, dat
 
 
 LIES = [
-    b"", b"\r\n\r\n", b"HTTP/1.1\r\n\r\n", b"HTTP/1.1 OK\r\n\r\n", b"HTTP/1.1 2000 OK\r\n\r\n", b"SSH-2.0-x\r\n\r\n",
-    b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n", b"HTTP/1.1 200 OK\r\nno field\r\n\r\n", b"HTTP/1.1 200 OK\r\n",
+    b"", b"\r\n\r\n", b"HTTP/1.1\r\n\r\n", b"HTTP/1.1 OK\r\n\r\n", b"HTTP/1.1 2000 OK\r\n\r\n",
+    b"SSH-2.0-x\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n", b"HTTP/1.1 200 OK\r\nno field\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n",
     b"HTTP/1.1 101 Now\r\n\r\n", b"HTTP/1.1 100 Wait\r\n\r\n" * 30, b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000,
     b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
 ]  # fmt: skip
@@ -124,7 +127,7 @@ def test_a_server_that_lies_is_refused_with_502_and_one_that_does_not_is_passed_
 
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            async with gated({"http://a.test": Tcp("127.0.0.1", port)}) as (gate, said):
+            async with gated({"http://a.test": Tcp("127.0.0.1", port)}) as (_, said):
                 for told in range(len(LIES)):
                     heard = await said(GOOD)
                     assert heard.startswith(b"HTTP/1.1 502 "), (answers[told][:60], heard[:60])
@@ -138,7 +141,8 @@ def test_a_server_that_lies_is_refused_with_502_and_one_that_does_not_is_passed_
 
 @pytest.mark.parametrize(
     "head",
-    [b"nonsense", b"GET / / HTTP/1.1", b"GET http://a.test/ HTTP/1.1\r\n: x", b"GET http://a.test/ HTTP/1.1\r\nX: \0",
+    [b"nonsense", b"GET / / HTTP/1.1", b"GET http://a.test/ HTTP/1.1\r\n: x",
+     b"GET http://a.test/ HTTP/1.1\r\nX: \0",
      b"GET http://a.test/ HTTP/1.1\r\nX: " + b"x" * 70_000],
 )  # fmt: skip
 def test_a_request_that_makes_no_sense_is_told_so(tmp_path, head):
