@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from envgym.page import Folder, Site, Tcp, UnixSocket
+from envgym_sandboxes.browser.heads import MOST_HEAD, Answer, Request, answer_of, onward, request_of
 
 __all__ = ["BLANK_PATH", "Gate", "origin_of"]
 
@@ -25,9 +26,11 @@ BLANK_PATH = "/.envgym-blank"
 """Each site has an empty page of ours here, in which its storage is set."""
 
 _PORTS = {"http": 80, "ws": 80}
-_HEAD = 1 << 16
 _CHUNK = 1 << 16
-_DROPPED = {b"proxy-connection", b"connection", b"keep-alive", b"proxy-authorization", b"upgrade"}
+_MOST_INTERIM = 20
+_SAYS = {
+    200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 502: "Bad Gateway"
+}  # fmt: skip
 
 
 def origin_of(url: str) -> str | None:
@@ -41,6 +44,9 @@ def origin_of(url: str) -> str | None:
         return None
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"http://{host}" + (f":{port}" if port not in (None, 80) else "")
+
+
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Gate:
@@ -73,38 +79,44 @@ class Gate:
 
     async def _serve(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        reader, writer = await asyncio.open_connection(sock=connection, limit=_HEAD)
+        reader, writer = await asyncio.open_connection(sock=connection, limit=MOST_HEAD)
         try:
-            while await self._answer(await reader.readuntil(b"\r\n\r\n"), reader, writer):
+            while await self._answered(reader, writer):
                 pass
-        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
+        except (OSError, EOFError):
             pass  # the connection ends; what Chromium makes of that is the page's matter
         finally:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def _answer(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _answered(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer the next request, one that makes no sense with 400; whether another one may come."""
+        try:
+            goes_on = await self._answer(request_of(await reader.readuntil(b"\r\n\r\n")), (reader, writer))
+        except (ValueError, asyncio.LimitOverrunError) as error:
+            writer.write(_response(400, f"The request makes no sense: {error}".encode()))
+            goes_on = False
+        await writer.drain()
+        return goes_on
+
+    async def _answer(self, request: Request, ends: Ends) -> bool:
         """Answer one request; whether another one may come on the same connection, as it may to what is ours."""
-        line, *fields = head[:-4].split(b"\r\n")
-        method, target, _ = line.decode("latin-1").split(" ")
-        tunnel = method == "CONNECT"
+        tunnel, target, writer = request.method == "CONNECT", request.target, ends[1]
         url = f"http://{target}/" if tunnel else target
         site = self._sites.get(origin_of(url) or "")
         if site is None or (tunnel and isinstance(site, Folder)):
             self._refuse(f"https://{target.removesuffix(':443')}/" if target.endswith(":443") else url)
             writer.write(_response(403, b"This address is outside the episode's sites."))
-            await writer.drain()
             return False
-        path, goes_on = _path(url), method in ("GET", "HEAD") and not any(map(_of_a_body, fields))
+        path, goes_on = _path(url), request.method in ("GET", "HEAD") and not request.has_body
         if path == BLANK_PATH:
             writer.write(_response(200, b"<!doctype html>", "text/html", goes_on=goes_on))
         elif isinstance(site, Folder):
-            writer.write(_file(site.path, method, path, goes_on))
+            writer.write(_file(site.path, request.method, path, goes_on))
         else:
-            await self._pass(site, tunnel, (method, path, fields), (reader, writer))
+            await self._pass(site, request, path, ends)
             goes_on = False
-        await writer.drain()
         return goes_on
 
     def _refuse(self, url: str) -> None:
@@ -113,19 +125,15 @@ class Gate:
         if len(self.refused) < 50 and url not in self.refused:
             self.refused.append(url[:300])
 
-    async def _pass(
-        self,
-        site: UnixSocket | Tcp,
-        tunnel: bool,
-        request: tuple[str, str, list[bytes]],
-        ends: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    ) -> None:
+    async def _pass(self, site: UnixSocket | Tcp, request: Request, path: str, ends: Ends) -> None:
         reader, writer = ends
+        tunnel = request.method == "CONNECT"
+        head, length = (b"", 0) if tunnel else onward(request, path)
         try:
             if isinstance(site, UnixSocket):
-                inner, outer = await asyncio.open_unix_connection(site.path)
+                inner, outer = await asyncio.open_unix_connection(site.path, limit=MOST_HEAD)
             else:
-                inner, outer = await asyncio.open_connection(site.host, site.port)
+                inner, outer = await asyncio.open_connection(site.host, site.port, limit=MOST_HEAD)
         except OSError as error:
             writer.write(_response(502, f"The site's server does not answer: {error}".encode()))
             return
@@ -134,9 +142,8 @@ class Gate:
                 writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
                 await _both(_copied(reader, outer), _copied(inner, writer))
                 return
-            head, length = _onward(request)
             outer.write(head)
-            await _both(_copied(reader, outer, length), _response_passed(inner, writer))
+            await _both(_copied(reader, outer, length), _response_passed(inner, writer, request.method))
         finally:
             outer.close()
             with contextlib.suppress(OSError):
@@ -153,35 +160,25 @@ async def _both(there: Coroutine[Any, Any, None], back: Coroutine[Any, Any, None
         await asyncio.gather(sending, return_exceptions=True)
 
 
-def _onward(request: tuple[str, str, list[bytes]]) -> tuple[bytes, int]:
-    """A request's head as the site's server gets it, and its body's length. Raises ValueError for what is odd."""
-    method, path, fields = request
-    kept, length = [], 0
-    for field in fields:
-        name, colon, value = field.partition(b":")
-        if not colon or name != name.strip():
-            raise ValueError(f"a header is {field[:80]!r}")
-        if name.lower() == b"transfer-encoding":
-            raise ValueError("a request's body of unknown length")
-        if name.lower() == b"content-length":
-            length = int(value)
-        if name.lower() not in _DROPPED:
-            kept.append(field)
-    lines = [f"{method} {path} HTTP/1.1".encode("latin-1"), *kept, b"Connection: close"]
-    return b"\r\n".join(lines) + b"\r\n\r\n", length
+async def _response_passed(inner: asyncio.StreamReader, writer: asyncio.StreamWriter, method: str) -> None:
+    """Pass a response on; in the place of one that makes no sense, say so."""
+    try:
+        answer = await _last_answer(inner, method)
+    except (ValueError, EOFError, OSError, asyncio.LimitOverrunError) as error:
+        told = f"The site's server gave no response that can be understood: {error}"
+        writer.write(_response(502, told.encode()))
+        return
+    writer.write(answer.head)
+    await _copied(inner, writer, answer.length)
 
 
-async def _response_passed(inner: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass a response on, told to be the connection's last, whatever the server says of that."""
-    while True:
-        head = await inner.readuntil(b"\r\n\r\n")
-        line, *fields = head[:-4].split(b"\r\n")
-        if line.split(b" ")[1] != b"100":
-            break
-    kept = [field for field in fields if field.partition(b":")[0].lower() not in _DROPPED]
-    lengths = [field.partition(b":")[2] for field in kept if field.lower().startswith(b"content-length:")]
-    writer.write(b"\r\n".join([line, *kept, b"Connection: close"]) + b"\r\n\r\n")
-    await _copied(inner, writer, int(lengths[0]) if lengths else None)
+async def _last_answer(inner: asyncio.StreamReader, method: str) -> Answer:
+    """The answer after those that only say that it will come. Raises ValueError, EOFError, OSError."""
+    for _ in range(_MOST_INTERIM):
+        answer = answer_of(await inner.readuntil(b"\r\n\r\n"), method)
+        if answer.status >= 200:
+            return answer
+    raise ValueError(f"{_MOST_INTERIM} times that it will come")
 
 
 async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most: int | None = None) -> None:
@@ -200,10 +197,6 @@ def _path(url: str) -> str:
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
-def _of_a_body(field: bytes) -> bool:
-    return field.partition(b":")[0].strip().lower() in (b"content-length", b"transfer-encoding")
-
-
 def _response(
     status: int,
     body: bytes,
@@ -212,9 +205,8 @@ def _response(
     length: int | None = None,
     goes_on: bool = False,
 ) -> bytes:
-    says = {200: "OK", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 502: "Bad Gateway"}[status]
     size = len(body) if length is None else length
-    head = [f"HTTP/1.1 {status} {says}", f"Content-Type: {kind}", f"Content-Length: {size}"]
+    head = [f"HTTP/1.1 {status} {_SAYS[status]}", f"Content-Type: {kind}", f"Content-Length: {size}"]
     head += [] if goes_on else ["Connection: close"]
     return "\r\n".join([*head, "\r\n"]).encode("latin-1") + body
 
