@@ -235,3 +235,9 @@ async def _candidate(make: Callable[[], Env], trail: Trail, at: int, tried: Trie
     if _deed(way, last) in tried.goals:
         return "asked for before"
     return Found(trail.seed, goal, way, schema, last, at + 1)
+
+
+def _deed(way: Sequence[Action], last: Step) -> str:
+    """A digest of what is done and what is then seen: the same under two seeds is one task, whatever the states."""
+    done = "\n".join([*(compact(call) for action in way for call in action.calls), last.text])
+    return f"deed {hashlib.blake2b(done.encode('utf-8', 'replace'), digest_size=12).hexdigest()}"
