@@ -77,7 +77,7 @@ class Divergence(Frozen):
     kind: Literal["reverse", "forward", "js"] = "reverse"
     """KL(policy || reference), KL(reference || policy), Jensen-Shannon"""
     estimate: Literal["sampled", "k3", "exact"] = "sampled"
-    """from the sampled tokens; GRPO's term, whose gradient is the forward KL's; over the whole vocabulary"""
+    """from what was sampled, by GRPO's term (docs/training.md), over all ids"""
     place: Literal["loss", "credit"] = "loss"
     """a term of the loss, or a cost (k1) taken off the credit of all that led to it"""
 

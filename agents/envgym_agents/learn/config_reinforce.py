@@ -114,7 +114,7 @@ class Members(Frozen):
     played: int = Field(default=16, ge=2)
     """of "resample-on-correct": episodes of a group before it is cut down to `reinforce.group`"""
     errors: str = ""
-    """of "resample-on-correct": channel that is not 0 where a call failed; none: only what was no action failed"""
+    """of "resample-on-correct": channel that is not 0 where a call failed; none: nobody tells"""
     failures: Literal["uniform", "penalty"] = "uniform"
     """of "resample-on-correct": which stay: any, or those with the fewest errors"""
     per_round: int = Field(default=4, ge=1)

@@ -87,6 +87,17 @@ class Versioned:
         return version
 
 
+class Late(Versioned):
+    """Its first answer comes when the weights that it was sampled by are three versions old."""
+
+    async def sample(self, prompt: Prompt, sampling: Sampling) -> Completion:
+        first, self.asked = not getattr(self, "asked", False), True
+        completion = await super().sample(prompt, sampling)
+        while first and self.version < 3:
+            await asyncio.sleep(0.001)
+        return completion
+
+
 class Speaker:
     """Samples, and says nothing."""
 
@@ -258,7 +269,7 @@ def test_an_episode_that_is_too_old_to_train_is_given_up_between_two_stretches(u
     async def run():
         with StoreWriter(tmp_path / "store") as memory:
             config = Reinforce(steps=12, tasks=1, group=2, oversample=20, loop=LoopSettings(staleness=1, stretch=4))
-            await looped(config, tmp_path / "run", model, memory=memory, on_step=on_step).run()
+            await looped(config, tmp_path / "run", model, memory=memory, on_step=on_step, policy=Late()).run()
 
     asyncio.run(run())
     assert cut
