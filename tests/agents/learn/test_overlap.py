@@ -90,12 +90,21 @@ class Versioned:
 class Late(Versioned):
     """Its first answer comes when the weights that it was sampled by are three versions old."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.old = False, asyncio.Event()
+
     async def sample(self, prompt: Prompt, sampling: Sampling) -> Completion:
-        first, self.asked = not getattr(self, "asked", False), True
+        first, self.asked = not self.asked, True
         completion = await super().sample(prompt, sampling)
-        while first and self.version < 3:
-            await asyncio.sleep(0.001)
+        if first:
+            await self.old.wait()
         return completion
+
+    async def update(self, weights, *, version: int, masks=None) -> int:
+        if version >= 3:
+            self.old.set()
+        return await super().update(weights, version=version, masks=masks)
 
 
 class Speaker:
