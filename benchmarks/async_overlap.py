@@ -9,6 +9,7 @@ figures are overlap, not speed. Every episode, also a straggler's, is drawn from
 import asyncio
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -61,7 +62,7 @@ class Slow:
 class Policy:
     version = 0
 
-    async def update(self, weights, *, version):
+    async def update(self, weights, *, version, masks=None):
         self.version = version
         return version
 
@@ -81,12 +82,17 @@ class Speaker:
         return
 
 
+class _Said(NamedTuple):
+    logprobs: torch.Tensor
+    inside: bool = True
+
+
 class _Scorer:
     def __init__(self):
         self.model, self.shares_prefixes = torch.nn.Linear(1, 1), False
 
-    def score(self, batch):
-        return batch
+    def score(self, batch, *, other=None, asked=None):
+        return _Said(batch.logprobs)
 
 
 @dataclass
@@ -96,6 +102,8 @@ class Learner:
     scorer: _Scorer = field(default_factory=_Scorer)
     max_tokens: int = 1 << 16
     device: str = "cpu"
+    masks: None = None
+    other: None = None
 
     def __post_init__(self):
         self.optimizer = torch.optim.SGD(self.scorer.model.parameters(), lr=1.0)

@@ -225,9 +225,9 @@ class Published:
 
     version = property(lambda self: self.policy.version)
 
-    async def update(self, weights, *, version):
+    async def update(self, weights, *, version, masks=None):
         self.weights[version] = {name: value.clone() for name, value in weights.items()}
-        return await self.policy.update(weights, version=version)
+        return await self.policy.update(weights, version=version, masks=masks)
 
 
 @pytest.fixture
