@@ -8,6 +8,7 @@ are in the stub beside it; nothing is defined here.
 from importlib import import_module
 
 __all__ = [
+    "EARNED_BY",
     "SCREEN_TOOLS",
     "THE_AGENT",
     "WARM_PYTHON",
@@ -24,6 +25,7 @@ __all__ = [
     "CellResult",
     "Completion",
     "ContextFull",
+    "Copyable",
     "DeadlineExceeded",
     "Durable",
     "EgressRecord",
@@ -156,8 +158,8 @@ _MODULES = {
         "EgressRecord", "EgressRule",
     ),
     "env": (
-        "Durable", "Env", "Grade", "Grader", "Playable", "Snapshot", "Step", "StopReason", "THE_AGENT",
-        "observation_digest",
+        "Copyable", "Durable", "Env", "Grade", "Grader", "Playable", "Snapshot", "Step", "StopReason",
+        "EARNED_BY", "THE_AGENT", "observation_digest",
     ),
     "episode": (
         "Began", "Episode", "ForkPoint", "Group", "Turn", "Unfinished",

@@ -10,7 +10,9 @@ from envgym.buffer import Taken as Taken
 from envgym.buffer import Ticket as Ticket
 from envgym.egress import EgressRecord as EgressRecord
 from envgym.egress import EgressRule as EgressRule
+from envgym.env import EARNED_BY as EARNED_BY
 from envgym.env import THE_AGENT as THE_AGENT
+from envgym.env import Copyable as Copyable
 from envgym.env import Durable as Durable
 from envgym.env import Env as Env
 from envgym.env import Grade as Grade
@@ -135,6 +137,7 @@ from envgym.tools import parse_call as parse_call
 from envgym.tools import tool_spec as tool_spec
 
 __all__ = [
+    "EARNED_BY",
     "SCREEN_TOOLS",
     "THE_AGENT",
     "WARM_PYTHON",
@@ -151,6 +154,7 @@ __all__ = [
     "CellResult",
     "Completion",
     "ContextFull",
+    "Copyable",
     "DeadlineExceeded",
     "Durable",
     "EgressRecord",

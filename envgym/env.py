@@ -21,7 +21,9 @@ from envgym.sandbox import SandboxSnapshot
 from envgym.task import Task
 
 __all__ = [
+    "EARNED_BY",
     "THE_AGENT",
+    "Copyable",
     "Durable",
     "Env",
     "Grade",
@@ -61,6 +63,10 @@ _TRUNCATED = frozenset(
 )
 
 
+EARNED_BY = "envgym.earned_by"
+"""In `Step.info`: the actor whose reward it is, where it is not the one who acted (see `envgym.credit.Ledger`)."""
+
+
 class _Nothing(dict[str, Any]):
     """The empty mapping that all steps share: three dicts per step would be a tenth of an episode's memory.
 
@@ -73,7 +79,7 @@ class _Nothing(dict[str, Any]):
         return 0
 
     def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
-        raise TypeError("a Step is frozen: give its constructor the whole mapping")
+        raise TypeError("a Step or an Answer is frozen: give its constructor the whole mapping")
 
     __setitem__ = setdefault = update = __ior__ = _refuse
 
@@ -90,7 +96,8 @@ class Step:
     """What the world answers. Made by `reset` (no reward) and by every `step`.
 
     observation: messages shown to the next actor, in order.
-    reward: of this step, None when this step says nothing about reward (not the same as 0.0).
+    reward: of this step, None when this step says nothing about reward (not the same as 0.0). It is that of who
+        acted, or of the actor that ``info[EARNED_BY]`` names.
     channels: named parts of the reward or other scores (a terminal step carries the grade's channels).
     stop: why the episode ended here, or None.
     state_key: equal keys mean "the same state for the purpose of comparing what follows"; "" when unknown.
@@ -281,6 +288,15 @@ class Playable(Protocol):
 
     async def close(self) -> None:
         """Release everything; idempotent."""
+        ...
+
+
+@runtime_checkable
+class Copyable(Protocol):
+    """A `Playable` whose state is all in this process, and can be copied: forks of it play nothing again."""
+
+    def copied(self) -> Playable:
+        """Another one in the same state, which shares nothing with this one that either can change."""
         ...
 
 

@@ -18,7 +18,10 @@ from envgym.frozen import quick
 from envgym.messages import Action, Message, ParseError, text_of
 from envgym.policy import ROLES, Reply, Roles, VersionRun
 
-__all__ = ["THOUGHT", "Began", "Episode", "ForkPoint", "Group", "Turn", "Unfinished", "earned"]
+__all__ = ["SPENT", "THOUGHT", "Began", "Episode", "ForkPoint", "Group", "Turn", "Unfinished", "earned"]
+
+SPENT = "envgym.spent"
+"""In the info of a turn's step: what the world was told that saying it took (`Action.spent`), as a mapping."""
 
 THOUGHT = "envgym.thought"
 """In the info of a step that no world made: the turn is a thought (see `Turn.thought`)."""
@@ -146,7 +149,10 @@ class Turn:
     @property
     def action(self) -> Action:
         """What the world was given; for a thought, what the model said to its program."""
-        return Action(message=self.messages[-1], error=self.error)
+        spent = self.step.info.get(SPENT)
+        if spent is None:
+            return Action(message=self.messages[-1], error=self.error)
+        return Action(message=self.messages[-1], error=self.error, spent=tuple(spent.items()))
 
     @property
     def thought(self) -> bool:

@@ -87,7 +87,7 @@ class ContextFull(AgentFailure):
 
 
 class Misconfigured(ValueError):
-    """What was configured (a key, an address, a model's name) is refused, and would be in every episode.
+    """What was configured (a key, an address, a model's name, a price) is refused, and would be in every episode.
 
     It ends the run: no episode comes of it, and what had begun goes on after it was mended.
     """

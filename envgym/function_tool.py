@@ -1,13 +1,18 @@
 """A typed function is a tool: its schema from signature and docstring, its calls validated before they run.
 
 Asynchronous functions may wait, and then run beside others; a plain one runs at once, and one that blocks (a
-library that waits without asyncio) runs in a thread. No thread can be stopped: what must be killed at its deadline
-belongs in a sandbox, or in an environment with ``isolate="process"``.
+library that waits without asyncio) runs in a thread of its own, so that one that hangs is in nobody's way. No
+thread can be stopped: what must be killed at its deadline belongs in a sandbox, or in an environment with
+``isolate="process"``.
 """
 
 import asyncio
+import contextvars
 import inspect
 import json
+import os
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,7 +26,10 @@ from envgym.messages import ToolSpec
 from envgym.toolbox import ToolFault, ToolResult
 from envgym.tools import arguments_model, tool_spec
 
-__all__ = ["FunctionTool", "ToolRefused", "tool"]
+__all__ = ["MOST_THREADS", "FunctionTool", "ToolRefused", "tool"]
+
+MOST_THREADS = 256
+"""Blocking calls that run at once in a process; further ones wait for one of them, within their own deadlines."""
 
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -51,7 +59,7 @@ class FunctionTool:
         given = {name: getattr(checked, name) for name in self.arguments.model_fields}
         try:
             if self.blocking:
-                value = await asyncio.to_thread(self.function, **given)
+                value = await _in_thread(self.function, given)
             else:
                 value = self.function(**given)
             if inspect.isawaitable(value):
@@ -60,7 +68,7 @@ class FunctionTool:
             raise
         except ToolRefused as refused:
             return ToolResult(f"error ({ToolFault.REFUSED}): {refused}", fault=ToolFault.REFUSED, cost=self.cost)
-        except Exception as error:  # the contract of tools: whatever a tool raises is an observation
+        except (Exception, SystemExit) as error:  # the contract of tools: whatever one raises is an observation
             told = ToolResult.failed(ToolFault.RAISED, f"{self.spec.name}: {type(error).__name__}: {error}")
             return ToolResult(told.text, fault=told.fault, cost=self.cost)
         return self._result(value)
@@ -77,6 +85,87 @@ class FunctionTool:
             return ToolResult(json.dumps(plain, ensure_ascii=False), plain, cost=self.cost)
         except ValueError:  # PydanticSerializationError is one: no plain data
             return ToolResult(repr(value), cost=self.cost)
+
+
+class _Blocked:
+    """A blocking call: what it does, and where its value or error is waited for."""
+
+    __slots__ = ("answer", "context", "function", "given", "loop")
+
+    def __init__(self, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+        self.function, self.given = function, given
+        self.loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[tuple[Any, BaseException | None]] = self.loop.create_future()
+        self.context = contextvars.copy_context()
+
+    def run(self) -> None:
+        """Do it and tell, unless nobody waits for it any more."""
+        if self.answer.cancelled():
+            return
+        told: tuple[Any, BaseException | None]
+        try:
+            told = self.context.run(self.function, **self.given), None
+        except BaseException as error:  # raised where it is waited for
+            told = None, error
+        try:
+            self.loop.call_soon_threadsafe(self._tell, told)
+        except RuntimeError:  # the loop is closed: nobody is left to tell
+            return
+
+    def _tell(self, told: tuple[Any, BaseException | None]) -> None:
+        if not self.answer.done():
+            self.answer.set_result(told)
+
+
+class _Threads:
+    """Daemon threads, one a call, so that one that hangs holds up neither another's pool nor the process's end."""
+
+    def __init__(self) -> None:
+        self.lock, self.running = threading.Lock(), 0
+        self.waiting: deque[_Blocked] = deque()
+
+    def take(self, call: _Blocked) -> None:
+        """Begin it, or let it wait for the first thread that is done."""
+        with self.lock:
+            if self.running >= MOST_THREADS:
+                self.waiting.append(call)
+                return
+            self.running += 1
+        try:
+            threading.Thread(target=self._work, args=(call,), name="envgym-tool", daemon=True).start()
+        except BaseException:
+            with self.lock:
+                self.running -= 1
+            raise
+
+    def _work(self, call: _Blocked | None) -> None:
+        while call is not None:
+            call.run()
+            with self.lock:
+                call = self.waiting.popleft() if self.waiting else None
+                self.running -= call is None
+
+
+_threads = _Threads()
+
+
+def _afresh() -> None:
+    """After a fork of the process none of its threads are there."""
+    global _threads
+    _threads = _Threads()
+
+
+os.register_at_fork(after_in_child=_afresh)
+
+
+async def _in_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """What a function gives that waits without asyncio."""
+    call = _Blocked(function, given)
+    _threads.take(call)
+    value, error = await call.answer
+    if error is not None:
+        raise error
+    return value
 
 
 def _wrong(error: ValidationError | RecursionError) -> str:
@@ -110,7 +199,7 @@ def tool(
         name: of the tool, by default the function's.
         deadline_s: of one call, by default the toolbox's.
         serial: see `envgym.toolbox.Tool`.
-        blocking: it waits without asyncio: run it in a thread.
+        blocking: it waits without asyncio: run it in a thread of its own, of `MOST_THREADS` at once.
         cost: what each call costs, by name, such as ``{"usd": 0.002}``.
 
     Raises TypeError as `tool_spec` does, and for a function both asynchronous and blocking.

@@ -39,6 +39,7 @@ _PLAIN: dict[str, type[Exception]] = {
     "RuntimeError": RuntimeError,
     "ValueError": ValueError,
     "TypeError": TypeError,
+    "Misconfigured": errors.Misconfigured,
 }
 
 

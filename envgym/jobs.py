@@ -7,8 +7,8 @@ recorded by an earlier process is gone on with.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
@@ -22,9 +22,10 @@ from envgym.holding import let_go
 from envgym.policy import Agent
 from envgym.regain import regain
 from envgym.rollout import Origin, Recorder, Rollout, play, took_s, unplayed
+from envgym.stems import Branch
 from envgym.window import Pass, Window
 
-__all__ = ["Job", "Memory", "Stretch", "run_episode", "stream"]
+__all__ = ["Job", "Memory", "Stretch", "origin_of", "run_episode", "stream"]
 
 T = TypeVar("T")
 
@@ -79,11 +80,16 @@ class Stretch:
 class Job:
     """One episode to be played: how to make its environment and agents, and its seeds.
 
-    The agent plays `actor`; where the world asks for others, they are forks of it (see `envgym.cast`).
+    The agent plays `actor`; where the world asks for others, they are forks of it (see `envgym.cast`), but for
+    those that have an agent of their own in `others`: what those say is stored as words and never trains.
 
-    Both factories are called when the job starts, not before. What they raise is recorded on the episode (where:
+    All factories are called when the job starts, not before. What they raise is recorded on the episode (where:
     "make"), except what says that the program is wrong (TypeError, ValueError, LookupError, AttributeError,
     NameError, ImportError, NotImplementedError): that ends the run.
+
+    branch: where a continuation begins, in the place of a reset: in a fork that was left there, or, made by the
+    same factories as its parent, in a world that is brought there. An unfinished one begins again. then: the jobs
+    that follow from the episode, which may be played as soon as it has ended.
 
     elsewhere: plays it, once, in another process, in the place of the factories. Its turns are recorded when it has
     ended, and what is recorded of an earlier beginning is not gone on with: it begins again.
@@ -99,7 +105,10 @@ class Job:
     start: Snapshot | None = None
     group: str = ""
     stretch: Stretch | None = None
+    branch: Branch | None = None
+    then: "Callable[[Episode], Sequence[Job]] | None" = None
     elsewhere: "Callable[[Job], Awaitable[Episode]] | None" = None
+    others: Mapping[str, Callable[[Env], Agent]] = field(default_factory=dict)
 
 
 async def run_episode(job: Job) -> Episode:
@@ -124,25 +133,19 @@ async def _attempt(
             memory.append(episode)
         return episode
     limits, started = job.rollout.limits, perf_counter()
-    origin = Origin(job.episode_id, job.seed, start=job.start, group=job.group)
+    origin, where = origin_of(job), "make" if job.branch is None else "fork"
     env: Env | None = None
     cast: Cast | None = None
-    where = "make"
     try:
         try:
-            what = f"making the environment of task {job.task_id!r}"
-            with boundary(Boundary.INFRASTRUCTURE, what, passing=_MISTAKES):
-                made = _as_coroutine(job.make_env())
-                env = await deadline(made, limits.reset_s, "make", Boundary.INFRASTRUCTURE)
-            with boundary(Boundary.AGENT, f"making the agent of task {job.task_id!r}", passing=_MISTAKES):
-                cast = Cast(job.actor, job.make_agent(env), seed=job.seed)
-            where = "regain"
+            env, cast = await _made(job)
             if found is not None:
+                where = "regain"
                 step = await regain(env, cast, found, limits, start=job.start, record=job.rollout.record)
                 origin = replace(origin, step=step)
-        except ReplayDiverged:
-            raise
         except EnvgymError as error:  # what was recorded before stays: it may go on another time
+            if found is not None and isinstance(error, ReplayDiverged):
+                raise
             known: dict[str, Any] = {}
             if found is not None:
                 known = {"root": found.began.root, "turns": tuple(found.turns), "wall_s": took_s(found)}
@@ -161,7 +164,44 @@ async def _attempt(
         await close_all(env, () if cast is None else cast.everyone, limits.close_s)
 
 
+def origin_of(job: Job) -> Origin:
+    """Where its episode comes from: of a continuation its parent, and what the world had said there."""
+    origin = Origin(job.episode_id, job.seed, start=job.start, group=job.group)
+    return origin if job.branch is None else replace(origin, parent=job.branch.at, step=job.branch.step)
+
+
+async def _made(job: Job) -> tuple[Env, Cast]:
+    """The world and the actors of a job, a continuation's where it begins; both are closed where one fails."""
+    limits, branch = job.rollout.limits, job.branch
+    if branch is not None and (standing := await branch.stems.fork(branch.at, job.seed)) is not None:
+        return standing
+    with boundary(Boundary.INFRASTRUCTURE, f"making the environment of task {job.task_id!r}", passing=_MISTAKES):
+        made = _as_coroutine(job.make_env())
+        env = await deadline(made, limits.reset_s, "make", Boundary.INFRASTRUCTURE)
+    cast: Cast | None = None
+    try:
+        with boundary(Boundary.AGENT, f"making the agent of task {job.task_id!r}", passing=_MISTAKES):
+            seed = job.seed if branch is None else branch.before.began.seed
+            cast = Cast(job.actor, job.make_agent(env), seed=seed)
+            for actor, make in job.others.items():
+                cast.give(actor, make(env))
+        if branch is not None:
+            cast = await branch.regain(env, cast, seed=job.seed, limits=limits, start=job.start)
+    except BaseException:
+        await close_all(env, () if cast is None else cast.everyone, limits.close_s)
+        raise
+    return env, cast
+
+
 async def _played(job: Job, env: Env, cast: Cast, origin: Origin, found: Unfinished | None) -> Episode:
+    """Play to the end; of the forks that were left on the way those stay that will be continued."""
+    episode = await _stretched(job, env, cast, origin, found)
+    if job.rollout.stems is not None:
+        await job.rollout.stems.end(episode)
+    return episode
+
+
+async def _stretched(job: Job, env: Env, cast: Cast, origin: Origin, found: Unfinished | None) -> Episode:
     """Play to the end, or from stretch to stretch; the record is of one episode that was never cut."""
     limits = job.rollout.limits
     while job.stretch is not None:
@@ -198,8 +238,9 @@ async def stream(
     by a later call; who wants it as it is appends it. Raises ValueError when the memory holds another episode of
     a job's id.
 
-    Jobs are drawn lazily. An episode whose world failed is tried again up to `retries` times in a new environment
-    with the same seed: afresh, or with a memory from where it stood. The last try is yielded, failed or not.
+    Jobs are drawn lazily; those that follow from an episode (`Job.then`) come before others. An episode whose world
+    failed is tried again up to `retries` times in a new environment with the same seed: afresh, or with a memory
+    from where it stood. The last try is yielded, failed or not.
     Where sandboxes or a policy's server push back (PoolFull, Overloaded), fewer are played at a time (see
     `envgym.window`) and the episode goes on later, or begins again where nothing remembers it; it fails when
     nothing else plays and nothing went well for `patience_s`. Leaving the iterator cancels what is still running
@@ -274,6 +315,8 @@ class _Playing:
             if passed.refused and self._again(episode, len(self._running)):
                 self._later.append(job)
                 continue
+            if job.then is not None:  # before anything else: what stands ready for them costs memory
+                self._later.extendleft(reversed(job.then(episode)))
             return episode
         return None
 
@@ -303,6 +346,7 @@ async def _remembered(job: Job, retries: int, memory: Memory | None) -> Episode:
     for left in range(retries, -1, -1):
         if (found := memory.unfinished.get(job.episode_id)) is not None:
             _check_same(job, found.began.task_id, found.began.seed)
+            found = found if job.branch is None else None
         try:
             played = await _attempt(job, last=left == 0, found=found, memory=memory)
         except ReplayDiverged as error:

@@ -76,10 +76,14 @@ class Action(_Frozen):
     """What the model said: an assistant message with its parsed tool calls, or the parse error.
 
     A parse error is data: the environment answers it with an observation.
+
+    spent: what saying it took, by name ("prompt_tokens", "completion_tokens", "usd"), where a world has a use for
+        that: it is told of an actor that was given an agent of its own (`envgym.cast`), and of nobody else.
     """
 
     message: Message
     error: ParseError | None = None
+    spent: tuple[tuple[str, float], ...] = ()
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -286,7 +286,13 @@ class Page(Protocol):
         ...
 
     async def digest(self) -> str:
-        """A digest of addresses, the normalised accessibility tree and fields' values, for state keys."""
+        """A digest of all that is there, as far as it can be seen from outside.
+
+        Of every tab its address, its normalised accessibility tree, what all its fields hold, where it is scrolled
+        to, its local and session storage; and the cookies' names and values.
+        Not of what scripts hold in memory, of refs, of the clipboard, nor of what a browser knows besides: history,
+        cache, when cookies end. What a kind of browser does not have (scripts, scrolling) does not count.
+        """
         ...
 
     async def close(self) -> None:

@@ -1,11 +1,12 @@
 """Names for things that leaves and third parties provide, found by entry point; nothing is imported until asked.
 
-Eleven groups: ``envgym.environments`` (an `EnvSpec`), ``envgym.sandboxes`` (a backend class),
+Twelve groups: ``envgym.environments`` (an `EnvSpec`), ``envgym.sandboxes`` (a backend class),
 ``envgym.interpreters`` (a coroutine function ``open(sandbox, **options) -> Interpreter``), ``envgym.browsers`` (a
 function ``open(**options) -> Browser``), ``envgym.screens`` (one that gives a `Screen`), ``envgym.agents`` (a
 function ``make(task, *, seed, **options) -> Agent``), ``envgym.formats`` (a `Format`), ``envgym.task_formats`` (how
 another tool spells repair tasks), ``envgym.schemes`` (a `SchemeSpec`), ``envgym.wrappers`` (``make(**options) ->
-Twist``) and ``envgym.commands`` (a CLI command).
+Twist``), ``envgym.reward_models`` (``open(path, *, device) -> LearnedReward``) and ``envgym.commands`` (a CLI
+command).
 Our own entries use the same doors as anybody's; `register` adds one at run time.
 """
 
@@ -41,18 +42,9 @@ __all__ = [
 ]  # fmt: skip
 
 Group = Literal[
-    "environments",
-    "sandboxes",
-    "interpreters",
-    "browsers",
-    "screens",
-    "agents",
-    "formats",
-    "task_formats",
-    "schemes",
-    "wrappers",
-    "commands",
-]
+    "environments", "sandboxes", "interpreters", "browsers", "screens", "agents", "formats", "task_formats",
+    "schemes", "wrappers", "reward_models", "commands",
+]  # fmt: skip
 
 AUTO_ORDER = ("namespace", "landlock", "docker")
 """Backends that "auto" may take, in this order. Those that do not isolate are never chosen silently.
@@ -73,6 +65,9 @@ class EnvSpec:
     make: ``make(task, **options) -> Env or Playable``; receives ``backend=`` when `sandbox` is true.
     sandbox: whether it acts in a sandbox.
     in_process: whether its coroutines never wait, so that the synchronous view needs no event loop.
+    seeded: whether a task's own seed draws what else its data does not say, so that tasks which differ in it alone
+        are different problems. Where it is not, `check_tasks` finds one problem in two splits by all but the seed,
+        or by `content`: ``content(task)`` is what the task asks, as JSON, where its data does not say it.
     cheats: ``cheats() -> Sequence[envgym.testing.Cheat]``, the agents that `envgym check` tries to cheat it with;
         the first of them, named "idle", does nothing. None where there are none.
     """
@@ -83,6 +78,8 @@ class EnvSpec:
     description: str = ""
     sandbox: bool = False
     in_process: bool = False
+    seeded: bool = False
+    content: Callable[[Task], Any] | None = None
     defaults: dict[str, Any] = field(default_factory=dict)
     cheats: Callable[[], Sequence[Any]] | None = None
 
@@ -125,7 +122,7 @@ class _Tasks:
 _ONE: dict[str, str] = {
     "environments": "environment", "sandboxes": "sandbox", "interpreters": "interpreter", "browsers": "browser",
     "screens": "screen", "agents": "agent", "formats": "format", "task_formats": "task format", "schemes": "scheme",
-    "wrappers": "wrapper", "commands": "command",
+    "wrappers": "wrapper", "reward_models": "kind of reward model", "commands": "command",
 }  # fmt: skip
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -151,6 +148,7 @@ def _a(thing: object) -> str:
     return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
 
 
+_CALLED = ("sandboxes", "interpreters", "browsers", "screens", "agents", "wrappers", "reward_models")
 _registered: dict[str, dict[str, Any]] = {group: {} for group in _ONE}
 
 
@@ -168,7 +166,7 @@ def register(group: Group, name: str, thing: Any) -> None:
         raise TypeError(f"scheme {name!r} is {_a(thing)}; give a SchemeSpec")
     if group == "schemes" and thing.name != name:
         raise ValueError(f"scheme {thing.name!r} is registered as {name!r}; give it the name that it has")
-    if not callable(thing) and group in ("sandboxes", "interpreters", "browsers", "screens", "agents", "wrappers"):
+    if not callable(thing) and group in _CALLED:
         raise TypeError(f"{_ONE[group]} {name!r} is {_a(thing)}; give what makes one: a class or a function")
     if name in names(group) and own.get(name) is not thing:
         raise ValueError(

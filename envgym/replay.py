@@ -1,13 +1,13 @@
 """Bringing an environment to the state of another: through a snapshot, or by playing the same actions again.
 
 `Replaying` makes an `Env` of a `Playable`: it snapshots by recording the actions and forks by playing them again,
-checked step by step.
+checked step by step. One that can be copied (`Copyable`) forks by its copy.
 """
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from envgym.env import Env, Playable, Snapshot, Step, answered, observation_digest
+from envgym.env import Copyable, Env, Playable, Snapshot, Step, answered, observation_digest
 from envgym.errors import ReplayDiverged
 from envgym.messages import Action, ToolSpec
 
@@ -34,7 +34,7 @@ async def forked(env: Env, other: E) -> E:
 
 
 class Replaying:
-    """An `Env` over a `Playable`: snapshots are the recorded actions, forks play them again.
+    """An `Env` over a `Playable`: snapshots are the recorded actions, forks copies, or they play them again.
 
     `make` builds one more independent `Playable` of the same task; `first`, when given, is played before any
     is made. A replayed step whose `observation_digest` differs from the recorded one raises ReplayDiverged (the
@@ -50,6 +50,11 @@ class Replaying:
         self._digests: list[str] = []
         self._undigested: list[Step] = []  # a digest costs as much as a recorded step, and few steps need theirs
         self._last: Step | None = None
+
+    @property
+    def uses_seed(self) -> bool | None:
+        """What the environment inside says of its seed; None where it says nothing."""
+        return getattr(self.inner, "uses_seed", None)
 
     @property
     def inner(self) -> Playable:
@@ -107,8 +112,14 @@ class Replaying:
         """A replay snapshot owns nothing."""
 
     async def fork(self) -> "Replaying":
-        """A new environment, brought to the same state by replay."""
-        return await forked(self, Replaying(self._make))
+        """A new environment in the same state: a copy of one that can be copied, else brought there by replay."""
+        if not isinstance(self._inner, Copyable):
+            return await forked(self, Replaying(self._make))
+        other = Replaying(self._make, first=self._inner.copied())
+        other._seed, other._last = self._seed, self._last
+        other._actions, other._digests = list(self._actions), list(self._digests)
+        other._undigested = list(self._undigested)
+        return other
 
     async def close(self) -> None:
         """Close the inner environment."""

@@ -10,19 +10,22 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
 
+from envgym.cast import Cast
 from envgym.clean_up import close_both, end_all, release_all, snapshots_of
 from envgym.deadlines import Waiting, begin, deadline
 from envgym.env import Env, Grade, Snapshot, Step, StopReason, answered
-from envgym.episode import THOUGHT, Began, Episode, ForkPoint, Turn, Unfinished
+from envgym.episode import SPENT, THOUGHT, Began, Episode, ForkPoint, Turn, Unfinished
 from envgym.errors import Boundary, ContextFull, EnvgymError, Failure, Misconfigured, boundary
 from envgym.holding import Holding
 from envgym.limits import Limits
+from envgym.messages import Action
 from envgym.policy import Agent, Reply
+from envgym.stems import Stems
 
 __all__ = ["Origin", "Recorder", "Rollout", "branch", "play", "took_s", "unplayed"]
 
 _ACTING = boundary(Boundary.AGENT, "act", passing=(Misconfigured,))
-_STEPPING = boundary(Boundary.ENVIRONMENT, "step")
+_STEPPING = boundary(Boundary.ENVIRONMENT, "step", passing=(Misconfigured,))
 """Boundaries hold no state: every turn of every episode enters these two."""
 
 _UNANSWERED = Step()
@@ -59,6 +62,7 @@ class Rollout:
         All but the newest two are released as it plays, those by `stream` when the episode is stored, which then
         names snapshots that are gone. Needs `record`.
     record: is told of every episode's beginning and turns as they happen.
+    stems: keeps forks of the world where continuations will begin; whoever plays gives it the actors as a `Cast`.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -66,18 +70,20 @@ class Rollout:
     durable: bool = False
     record: "Recorder | None" = None
     provenance: tuple[tuple[str, str], ...] = ()
+    stems: Stems | None = None
 
 
 class _Play:
     """One episode in progress: what has happened so far, and in which call we are."""
 
     __slots__ = (
-        "agents", "env", "episode_id", "holding", "rollout", "root", "said", "started", "thoughts", "tokens",
-        "turns", "unclaimed", "where",
+        "agents", "env", "episode_id", "holding", "rollout", "root", "said", "seed", "started", "thoughts",
+        "tokens", "turns", "unclaimed", "where",
     )  # fmt: skip
 
-    def __init__(self, env: Env, agents: dict[str, Agent], rollout: Rollout, episode_id: str) -> None:
-        self.env, self.agents, self.rollout, self.episode_id = env, agents, rollout, episode_id
+    def __init__(self, env: Env, agents: dict[str, Agent], rollout: Rollout, origin: "Origin") -> None:
+        self.env, self.agents, self.rollout = env, agents, rollout
+        self.episode_id, self.seed = origin.episode_id, origin.seed
         self.root = Step()
         self.turns: list[Turn] = []
         self.said: Turn | None = None
@@ -97,14 +103,14 @@ class _Play:
     async def run(self, step: Step) -> StopReason:
         """Act and step until something stops the episode."""
         limits, turns = self.rollout.limits, self.turns
-        every, record = self.rollout.snapshot_every, self.rollout.record
+        record, marks = self.rollout.record, self.rollout.snapshot_every or self.rollout.stems is not None
         while step.stop is None:
             said, self.said = self.said, None
             if said is None and (stop := self._spent(limits)) is not None:  # what was said is always answered
                 return stop
             if said is None:
                 actor = step.next_actor
-                snapshot = await self._snapshot() if every and (len(turns) - self.thoughts) % every == 0 else None
+                snapshot = await self._mark() if marks else None
                 agent = self._agent(actor)
                 # `deadline`, unrolled: two calls per turn, and what never waits must cost next to nothing
                 self.where, asked = "act", perf_counter()
@@ -122,9 +128,10 @@ class _Play:
                 answer = begin(self.env.step(action))
                 if type(answer) is Waiting:
                     if record is not None and said is None:  # what a world that takes its time is asked is kept
-                        said = self._said(record, Turn.of(actor, reply, _unanswered(spent), snapshot, (act_s, 0.0)))
+                        asking = _charged(_UNANSWERED, spent, action)
+                        said = self._said(record, Turn.of(actor, reply, asking, snapshot, (act_s, 0.0)))
                     answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
-                step = _charged(answered(answer), spent)
+                step = _charged(answered(answer), spent, action)
             step_s = perf_counter() - asked
             if said is None:
                 turn = Turn.of(actor, reply, step, snapshot, (act_s, step_s))
@@ -143,6 +150,16 @@ class _Play:
         if self.where == "act" and isinstance(error, ContextFull):
             return StopReason.CONTEXT_LIMIT, None
         return None, Failure.of(error, where=self.where, turn=len(self.turns))
+
+    async def _mark(self) -> Snapshot | None:
+        """Before a turn: leave a fork where continuations may begin; the snapshot, if one is due."""
+        every, stems = self.rollout.snapshot_every, self.rollout.stems
+        if stems is not None:
+            self.where = "fork"
+            if not isinstance(self.agents, Cast):
+                raise ValueError("Rollout.stems forks everybody who acts: give the agents as a Cast")
+            await stems.keep(self.episode_id, self.seed, self.turns, self.env, self.agents, self.rollout.limits)
+        return await self._snapshot() if every and (len(self.turns) - self.thoughts) % every == 0 else None
 
     def _think(self, actor: str, reply: Reply) -> None:
         """What was sampled on the way to a reply has turns of its own, which no world answers."""
@@ -176,7 +193,8 @@ class _Play:
             return self.agents[actor]
         except KeyError:
             raise ValueError(
-                f"the environment asks for actor {actor!r}; agents given: {sorted(self.agents)}"
+                f"the environment asks for actor {actor!r}; agents given: {sorted(self.agents)}; name one for it "
+                f"(`Job.others`, `envgym collect --actor {actor}=AGENT`, `model.others` of a training run)"
             ) from None
 
     async def _snapshot(self) -> Snapshot | None:
@@ -213,12 +231,12 @@ async def play(
     """Play one episode with live parts and return it; never raises for the world's faults. Closes nothing.
 
     An agent that raises ContextFull ends it with the stop CONTEXT_LIMIT. Raises Misconfigured where an agent
-    or a reset does: every episode would meet the same.
+    or the environment does: every episode would meet the same.
 
     found: what was recorded of it before; environment and agents are where that ends, and `origin.step` is the last
     answer.
     """
-    state = _Play(env, agents, rollout, origin.episode_id)
+    state = _Play(env, agents, rollout, origin)
     if rollout.durable:
         if rollout.record is None:
             raise ValueError(
@@ -271,12 +289,10 @@ def took_s(found: Unfinished) -> float:
     return answered if found.said is None else answered + found.said.act_s
 
 
-def _unanswered(spent: Mapping[str, float]) -> Step:
-    return Step(cost=dict(spent)) if spent else _UNANSWERED
-
-
-def _charged(step: Step, spent: Mapping[str, float]) -> Step:
-    """A step with what its turn's actor spent added to its cost."""
+def _charged(step: Step, spent: Mapping[str, float], action: Action) -> Step:
+    """A step with what its turn's actor spent added to its cost, and what the world was told of that."""
+    if action.spent:
+        step = replace(step, info={**step.info, SPENT: dict(action.spent)})
     if not spent:
         return step
     return replace(step, cost={**spent, **{name: cost + spent.get(name, 0.0) for name, cost in step.cost.items()}})

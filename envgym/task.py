@@ -4,6 +4,7 @@ A task says everything needed to rebuild, run and grade it; behaviour lives in e
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import islice
 from typing import Self, TypeVar, overload
 
@@ -133,13 +134,26 @@ class TaskSet(Sequence[Task]):
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._make: Callable[[int], Task] = tasks.__getitem__
         self._length: int | None = len(tasks)
+        self._split_of: Callable[[int], str] | None = None
 
     @classmethod
-    def lazy(cls, make: Callable[[int], Task], *, length: int | None = None) -> "TaskSet":
-        """A set whose i-th task is ``make(i)``."""
+    def lazy(
+        cls, make: Callable[[int], Task], *, length: int | None = None, split_of: Callable[[int], str] | None = None
+    ) -> "TaskSet":
+        """A set whose i-th task is ``make(i)``.
+
+        split_of: the split of the i-th task, where that is known before the task is made; `split` then makes none.
+        `check_tasks` looks whether it tells the truth. Raises ValueError for a length that is no number of tasks.
+        """
+        if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 0):
+            raise ValueError(f"a set cannot have {length!r} tasks: the count must be a whole number of at least 0")
         self = cls(())
-        self._make, self._length = make, length
+        self._make, self._length, self._split_of = make, length, split_of
         return self
+
+    def split_at(self, index: int) -> str:
+        """The split of a task (index from 0), which is made only where its split is not known otherwise."""
+        return self[index].split if self._split_of is None else self._split_of(index)
 
     @property
     def infinite(self) -> bool:
@@ -172,9 +186,15 @@ class TaskSet(Sequence[Task]):
             if start < 0 or step < 1 or (index.stop is not None and index.stop < 0):
                 raise IndexError(f"slice {index} of an infinite TaskSet; start, stop and step must not be negative")
             length = None if index.stop is None else len(range(start, index.stop, step))
-            return TaskSet.lazy(lambda i: self._make(start + i * step), length=length)
+            return self._at(lambda i: start + i * step, length)
         chosen = range(self._length)[index]
-        return TaskSet.lazy(lambda i: self._make(chosen[i]), length=len(chosen))
+        return self._at(chosen.__getitem__, len(chosen))
+
+    def _at(self, place: Callable[[int], int], length: int | None) -> "TaskSet":
+        """The tasks of these places."""
+        make, split_of = self._make, self._split_of
+        known = None if split_of is None else lambda i: split_of(place(i))
+        return TaskSet.lazy(lambda i: make(place(i)), length=length, split_of=known)
 
     def __iter__(self) -> Iterator[Task]:
         index = 0
@@ -183,9 +203,16 @@ class TaskSet(Sequence[Task]):
             index += 1
 
     def split(self, name: str) -> "TaskSet":
-        """The tasks of one split, held in order. Raises TypeError for an infinite set."""
-        len(self)
-        return TaskSet([task for task in self if task.split == name])
+        """The tasks of one split in order, each made once at most. Raises TypeError for an infinite set."""
+        count = len(self)
+        if self._split_of is None:
+            return TaskSet([task for task in self if task.split == name])
+        places = [index for index in range(count) if self._split_of(index) == name]
+        return TaskSet.lazy(cache(lambda i: self._make(places[i])), length=len(places), split_of=lambda i: name)
+
+    def splits(self) -> list[str]:
+        """The names of all splits, sorted. Raises TypeError for an infinite set."""
+        return sorted({self.split_at(index) for index in range(len(self))})
 
     def take(self, count: int) -> list[Task]:
         """The first `count` tasks as a list (fewer if the set is shorter)."""

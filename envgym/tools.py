@@ -155,11 +155,29 @@ _JSON_TYPES: dict[str, TypeAdapter[Any]] = {
 
 
 def check_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ParseError:
-    """The call with its arguments coerced to the spec's types, or the ParseError that says what is wrong."""
-    spec = next((spec for spec in specs if spec.name == call.name), None)
-    if spec is None:
+    """The call with its arguments coerced to the spec's types, or the ParseError that says what is wrong.
+
+    It is a copy: who writes into its arguments does not change the recorded action (a list in them is shared). Half
+    a surrogate pair, which models do write in JSON, is no text that a database or a file could hold.
+    """
+    for spec in specs:
+        if spec.name == call.name:
+            break
+    else:
         known = ", ".join(spec.name for spec in specs)
         return ParseError(message=f"unknown tool {call.name[:80]!r}; the tools are: {known}", text=call.name)
+    checked = _coerced(call, spec)
+    if isinstance(checked, ParseError):
+        return checked
+    for name, value in call.arguments.items():
+        plain = name.isascii() and (value.isascii() if type(value) is str else type(value) in _PLAIN)
+        if not (plain or _is_text({name: value})):
+            told = f"{repr(value)[:80]} is no Unicode text: it holds half a surrogate pair"
+            return ParseError(message=f"{spec.name}: {name[:80]!r}={told}")
+    return checked
+
+
+def _coerced(call: ToolCall, spec: ToolSpec) -> ToolCall | ParseError:
     properties = _properties(spec)
     arguments: dict[str, JsonValue] = {}
     for name, value in call.arguments.items():
@@ -170,7 +188,12 @@ def check_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ParseErr
             return ParseError(
                 message=f"{spec.name} has no argument {name!r}; it takes: {', '.join(properties) or 'none'}"
             )
-        adapter = _JSON_TYPES.get(str(properties[name].get("type", "")))
+        kind = properties[name].get("type", "")
+        if (type(value) is str and kind == "string") or (type(value) is int and kind == "integer"):
+            # what most arguments are needs no validator
+            arguments[name] = value
+            continue
+        adapter = _JSON_TYPES.get(str(kind))
         try:
             arguments[name] = value if adapter is None else adapter.validate_python(value)
         except ValidationError:
@@ -181,7 +204,34 @@ def check_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ParseErr
     missing = [name for name in required if name not in arguments] if isinstance(required, list) else []
     if missing:
         return ParseError(message=f"{spec.name} lacks its argument(s) {', '.join(map(str, missing))}")
-    return call.model_copy(update={"arguments": arguments})
+    return _copied(call, arguments)
+
+
+def _copied(call: ToolCall, arguments: dict[str, JsonValue]) -> ToolCall:
+    """A call with other arguments, as ``model_copy`` makes it in three times the time: every turn makes one."""
+    made = object.__new__(ToolCall)
+    object.__setattr__(made, "__dict__", {**call.__dict__, "arguments": arguments})
+    for name in ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__"):
+        object.__setattr__(made, name, getattr(call, name))
+    return made
+
+
+_PLAIN = frozenset({int, float, bool, type(None)})
+
+
+def _is_text(value: JsonValue) -> bool:
+    """Whether all texts in a value are Unicode's, keys too."""
+    waiting: list[Any] = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            if not one.isascii() and any(0xD800 <= ord(char) < 0xE000 for char in set(one)):
+                return False
+        elif isinstance(one, dict):
+            waiting += (*one, *one.values())
+        elif isinstance(one, list):
+            waiting += one
+    return True
 
 
 def compact(call: ToolCall) -> str:

@@ -163,6 +163,7 @@ class OnPolicyQueue:
         chosen = sorted(ready[: self.batch], key=lambda place: place.number)
         for place in chosen:
             self._out[place.number] = self._places.pop(place.number)
+        self._wake()  # what this batch makes too old holds no place any more
         swept, self._swept = tuple(self._swept), []
         return Taken(
             self.version,
@@ -248,8 +249,15 @@ class OnPolicyQueue:
 
     @property
     def _full(self) -> bool:
-        """Whether a group started now would be too old when its turn comes."""
-        before = len(self._places) + len(self._running)
+        """Whether a group started now would be too old when its turn comes.
+
+        What may not train any more holds no place: it is not waited for, and of such groups up to a batch is left
+        out. While a batch is out, that goes by the next version's bound: no batch is taken before it.
+        """
+        allowed = self.allowed + bool(self._out)
+        late = sum(ticket.version < allowed for ticket in self._running.values())
+        late += sum(place.newest is not None and place.newest < allowed for place in self._places.values())
+        before = len(self._places) + len(self._running) - min(late, self.batch)
         return bool(self._out) + before // self.batch > self.bound
 
     @property

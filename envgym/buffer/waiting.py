@@ -121,10 +121,16 @@ class Place:
     @property
     def eldest(self) -> int | None:
         """The version behind the oldest token that would train."""
-        known = [
-            version for name, version in self.oldest.items() if version is not None and name not in self.masked
-        ]
-        return min(known) if known else None
+        return min(self._ages, default=None)
+
+    @property
+    def newest(self) -> int | None:
+        """The version behind the oldest token of the member that stays fresh longest."""
+        return max(self._ages, default=None)
+
+    @property
+    def _ages(self) -> list[int]:
+        return [one for name, one in self.oldest.items() if one is not None and name not in self.masked]
 
     def all_lost(self, why: Why) -> tuple[Loss, ...]:
         """Every member as a loss."""

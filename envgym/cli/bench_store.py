@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from envgym.cli.options import tasks_of
 from envgym.env import Env
 from envgym.episode import Group
 from envgym.limits import Limits
@@ -68,13 +69,18 @@ def _known(store: Path, groups: list[Group]) -> dict[str, Any]:
             "each is needed, as `envgym collect` writes them"
         )
     one = dict(next(iter(said)))
+    if others := json.loads(one.get("actors", "{}")):
+        raise ValueError(
+            f"--store {store}: {', '.join(sorted(others))} had an agent of their own there (--actor), and what is "
+            "continued here is played by one agent; give a store of one"
+        )
     options = {f"{name} options": json.loads(one.get(f"{name} options", "{}")) for name in ("env", "task", "agent")}
     turns = int(json.loads(one.get("turns", "50")))
     return {"environment": one["environment"], "agent": one["agent"], "turns": turns, **options}
 
 
 def _place(known: dict[str, Any], backend: SandboxBackend | None) -> Callable[[Group], Place]:
-    tasks = {task.id: task for task in spec(known["environment"]).tasks(**known["task options"])}
+    tasks = {task.id: task for task in tasks_of(known["environment"], known["task options"], "task option")}
     factory = find("agents", known["agent"])
     wants_tools = "tools" in inspect.signature(factory).parameters
 

@@ -12,7 +12,7 @@ import typer
 from pydantic import ValidationError
 
 from envgym.cli.faults import wrong_fields
-from envgym.cli.options import key_values
+from envgym.cli.options import key_values, tasks_of
 from envgym.env import Env
 from envgym.options import hint
 from envgym.plain_text import visible
@@ -69,7 +69,7 @@ def check_command(  # noqa: PLR0913  # one parameter per option
         if kind == "environment":
             found = asyncio.run(
                 _environment(
-                    name, spec(name).tasks(**task_options), sandbox, options, task=task, turns=turns, cheats=cheats
+                    name, tasks_of(name, task_options), sandbox, options, task=task, turns=turns, cheats=cheats
                 )
             )
         elif kind == "sandbox backend":
@@ -145,7 +145,7 @@ def _first(attempt: Attempt) -> tuple[bool, bool, str, str]:
 async def _environment(
     name: str, tasks: TaskSet, sandbox: str, options: dict[str, Any], *, task: int, turns: int, cheats: int
 ) -> Finding:
-    check_tasks(tasks)
+    check_tasks(tasks, seeded=spec(name).seeded, content=spec(name).content)
     chosen = tasks[task]
     give = spec(name).cheats
     listed = tuple(give()) if give is not None and cheats else ()

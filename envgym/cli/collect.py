@@ -25,6 +25,7 @@ from envgym.cli.stored import Stored, check_store
 from envgym.cli.tally import Tally, show
 from envgym.errors import Misconfigured
 from envgym.limits import Limits
+from envgym.others import others_of
 from envgym.registry import find, names, spec
 from envgym.store import StoreReader, StoreWriter, is_store
 
@@ -39,6 +40,10 @@ _PASSES = "what plays is finished, and spends more."
 _RETRY_FAILED = typer.Option("--retry-failed", help="Play again what failed in earlier calls, which stays stored.")
 _SNAPSHOT_EVERY = typer.Option(
     min=0, help="Turns between snapshots of a world that takes some, so that a killed run need not replay; 0: none."
+)
+_ACTOR = typer.Option(
+    help='NAME=AGENT, who plays another actor of the world, such as user=chat, or NAME=\'{"agent": ..., '
+    '"options": {...}}\'; repeatable.'
 )
 _BUDGET_TOKENS = typer.Option(min=1, help=f"Begin nothing after so many tokens; {_PASSES}")
 _BUDGET_S = typer.Option(help="Stop after so many seconds of all calls; what plays stays unfinished.")
@@ -65,6 +70,7 @@ def collect_command(  # noqa: PLR0913  # one parameter per option
     env_option: Annotated[list[str] | None, typer.Option(help="name=value for the environment.")] = None,
     task_option: Annotated[list[str] | None, typer.Option(help="name=value for its task set.")] = None,
     agent_option: Annotated[list[str] | None, typer.Option(help="name=value for the agent.")] = None,
+    actor: Annotated[list[str] | None, _ACTOR] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable summary.")] = False,
 ) -> None:
     """Collect trajectories with a registered agent: bounded concurrency, budgets, progress, a table of failures."""
@@ -80,7 +86,7 @@ def collect_command(  # noqa: PLR0913  # one parameter per option
         key_values(env_option or (), "--env-option"),
         key_values(task_option or (), "--task-option"),
         key_values(agent_option or (), "--agent-option"),
-        snapshot_every, group,
+        snapshot_every, group, others_of(key_values(actor or (), "--actor"), "--actor"),
     )  # fmt: skip
     _check_sandbox(plan)
     tally = Tally(plan)

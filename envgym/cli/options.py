@@ -1,10 +1,14 @@
 """``name=value`` options for what the trunk knows only by name: environments, task sets, agents, schemes."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["key_values"]
+from envgym.options import wrong_option
+from envgym.registry import spec
+from envgym.task import TaskSet
+
+__all__ = ["key_values", "tasks_of"]
 
 _NO_JSON = ("nan", "+nan", "-nan", "inf", "+inf", "-inf")
 
@@ -18,7 +22,7 @@ def key_values(texts: Sequence[str], flag: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier():
+        if not equals or not name.replace("-", "_").isidentifier():  # an actor may be called solver-1
             raise ValueError(f"{flag} {text!r} is not of the form name=value")
         if name in found:
             raise ValueError(f"{flag} names {name!r} twice ({found[name]!r} and {value!r})")
@@ -27,3 +31,11 @@ def key_values(texts: Sequence[str], flag: str) -> dict[str, Any]:
         except json.JSONDecodeError:
             found[name] = float(value) if value in _NO_JSON else value
     return found
+
+
+def tasks_of(env: str, options: Mapping[str, Any], flag: str = "--task-option") -> TaskSet:
+    """The tasks of an environment. Raises ValueError, with the flag, for an option that it does not have."""
+    found = spec(env)
+    if (wrong := wrong_option(flag, options, found.tasks)) is not None:
+        raise ValueError(wrong)
+    return found.tasks(**options)

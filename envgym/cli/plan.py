@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from envgym.cli.options import tasks_of
 from envgym.cli.spending import Meter
 from envgym.env import Env
 from envgym.episode import Episode
 from envgym.jobs import Job, stream
 from envgym.limits import Limits
 from envgym.options import wrong_option
+from envgym.others import Other, check_others, makers
 from envgym.policy import Agent
 from envgym.provenance import IMAGE_DIGEST, image_digest, told_by
 from envgym.registry import find, make, own_options, package_of, spec
@@ -35,7 +37,7 @@ class Plan:
 
     Episode i is of group g = i // `group`, on task g modulo their number; a group of one has no name. The same plan
     gives the same seeds and ids, whatever the concurrency. snapshot_every: see `Rollout`, whose durable ones they
-    are; it changes nothing of what is played.
+    are; it changes nothing of what is played. others: who plays other actors of the world than the agent.
     """
 
     env: str
@@ -52,17 +54,18 @@ class Plan:
     agent_options: dict[str, Any] = field(default_factory=dict)
     snapshot_every: int = 0
     group: int = 1
+    others: Mapping[str, Other] = field(default_factory=dict)
 
     def tasks(self) -> TaskSet:
         """The tasks of the split. Raises ValueError when there are none, or the set never ends."""
-        tasks = spec(self.env).tasks(**self.task_options)
+        tasks = tasks_of(self.env, self.task_options)
         if self.split is None:
             return tasks
         if tasks.infinite:
             raise ValueError(f"--split {self.split}: the tasks of {self.env!r} never end; they are played in order")
         chosen = tasks.split(self.split)
         if not len(chosen):
-            known = ", ".join(sorted({task.split for task in tasks})) or "none"
+            known = ", ".join(tasks.splits()) or "none"
             raise ValueError(f"environment {self.env!r} has no tasks of split {self.split!r}; its splits: {known}")
         return chosen
 
@@ -79,6 +82,7 @@ class Plan:
         ):
             if wrong is not None:
                 raise ValueError(wrong)
+        check_others(self.others, "--actor")
 
     def _options(self) -> dict[str, Any]:
         given = {"env": self.env_options, "task": self.task_options, "agent": self.agent_options}
@@ -119,6 +123,8 @@ class Plan:
         played = {"turns": self.limits.turns, **self._options()}
         if self.group > 1:
             played["group"] = self.group
+        if self.others:
+            played["actors"] = {actor: one.model_dump() for actor, one in self.others.items()}
         provenance: tuple[tuple[str, str], ...] = (
             *(("envgym", version("envgym")), ("environment", self.env), ("agent", self.agent)),
             *((name, json.dumps(value, sort_keys=True)) for name, value in played.items()),
@@ -126,6 +132,9 @@ class Plan:
         packages = {"environment": package_of("environments", self.env), "agent": package_of("agents", self.agent)}
         provenance += tuple((f"{of} package", package) for of, package in packages.items() if package is not None)
         provenance += told_by(factory, self.agent_options)
+        for actor, one in self.others.items():
+            told_of = told_by(find("agents", one.agent), one.options)
+            provenance += tuple((f"{actor} {name}", value) for name, value in told_of)
 
         def job(index: int, task: Task) -> Job:
             seed = int(np.random.SeedSequence((self.seed, index)).generate_state(1, np.uint64)[0] >> 1)
@@ -145,7 +154,10 @@ class Plan:
             told = (*provenance, *world.items())
             rollout = Rollout(self.limits, self.snapshot_every, self.snapshot_every > 0, None, told)
             group = f"{self.env}-s{self.seed}-g{index // self.group:06d}" if self.group > 1 else ""
-            return Job(make_env, make_agent, task.id, seed, id_of(self._id(index)), rollout, group=group)
+            return Job(
+                make_env, make_agent, task.id, seed, id_of(self._id(index)), rollout, group=group,
+                others=makers(self.others, seed=seed),
+            )  # fmt: skip
 
         return (job(index, tasks[index // self.group % count]) for index in range(self.episodes))
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from envgym.episode import Episode
-from envgym.rewards import ProxyGold
+from envgym.rewards import ProxyGold, told_of
 from envgym.store import StoreReader
 
 __all__ = ["rewards_command"]
@@ -24,21 +23,10 @@ def rewards_command(
     track = ProxyGold()
     with StoreReader(store) as reader:
         for episode in reader:
-            track.add(_said(episode, proxy), _said(episode, gold))
+            track.add(told_of(episode, proxy), told_of(episode, gold))
     report = track.report()
     if as_json:
         print(json.dumps(asdict(report), indent=1))
         return
     for name, value in asdict(report).items():
         print(f"{name:10}  {'unknown' if value is None else value}")
-
-
-def _said(episode: Episode, channel: str) -> float | None:
-    """What an episode says of a channel: its grades, the newest first, then its last step that names it."""
-    for grade in reversed(episode.grades):
-        if channel in grade.channels:
-            return grade.channels[channel]
-    for turn in reversed(episode.turns):
-        if channel in turn.step.channels:
-            return turn.step.channels[channel]
-    return episode.reward if channel == "reward" else None

@@ -112,7 +112,7 @@ def _task(n: int, prompt: str, size: int) -> Task:
 
 
 SPEC = EnvSpec(
-    "@NAME@", tasks, @CLASS@, description="Find a hidden number.", in_process=True
+    "@NAME@", tasks, @CLASS@, description="Find a hidden number.", in_process=True, seeded=True
 )
 '''
 

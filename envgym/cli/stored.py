@@ -126,4 +126,9 @@ def _told(facts: Mapping[str, str], name: str, agent: object) -> str:
     if found is not None and name == "agent options":
         options = bound_by(agent, json.loads(found))
         found = json.dumps(options, sort_keys=True) if options else None
+    if found is not None and name == "actors":
+        others = json.loads(found)
+        for one in others.values():
+            one["options"] = bound_by(find("agents", one["agent"]), one["options"])
+        found = json.dumps(others, sort_keys=True)
     return "not given" if found is None else found

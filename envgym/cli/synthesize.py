@@ -12,26 +12,29 @@ import numpy as np
 import typer
 
 from envgym.cli.asking import asked_agent
-from envgym.cli.options import key_values
+from envgym.cli.options import key_values, tasks_of
 from envgym.env import Env
+from envgym.options import wrong_option
 from envgym.registry import find, make, make_backend, spec
 from envgym.synthesis import (
     AgentAsker,
     Curious,
     Explorer,
     GraphExplorer,
+    Rates,
     ScreenGraph,
     Synthesis,
     Told,
     Tried,
     describe,
     instruct,
+    learned,
     rate,
     synthesize,
 )
 from envgym.synthesis.explore import AgentExplorer
 from envgym.synthesis.graph import GraphReader
-from envgym.synthesis.told import bare
+from envgym.synthesis.told import Rate, bare
 from envgym.task import Task
 
 __all__ = ["synthesize_command"]
@@ -47,7 +50,9 @@ _Words = Annotated[
 ]
 _Rating = Annotated[
     str | None,
-    typer.Option(help="A registered agent rates trails, 1 to 5 fifths; default: the share that mattered."),
+    typer.Option(
+        help="A registered agent, or `learned`, a reward model, rates trails; default: the share that mattered."
+    ),
 ]
 _Agent = Annotated[str | None, typer.Option(help="A registered agent explores; default: a curious script.")]
 _Kind = Annotated[
@@ -85,11 +90,11 @@ def synthesize_command(  # noqa: PLR0913  # one parameter per option
 ) -> None:
     """Explore an environment and write tasks that were found, abstracted and proved by being played again."""
     found = spec(env)
-    base = found.tasks(**key_values(task_option or (), "--task-option"))[task]
+    base = tasks_of(env, key_values(task_option or (), "--task-option"))[task]
     making = partial(make, env, base, **key_values(env_option or (), "--env-option"))
     tried = Tried() if memory is None else Tried.read(memory)
     writes = _asker(words, key_values(words_option or (), "--words-option"), "--words")
-    rates = _asker(rating, key_values(rating_option or (), "--rating-option"), "--rating")
+    rates = _rating(rating, key_values(rating_option or (), "--rating-option"))
     told = _told(writes, rates, least, single=steps is not None)
     who = _Explorers(agent, key_values(agent_option or (), "--agent-option"), graph=explorer == "graph")
 
@@ -132,11 +137,30 @@ class _Explorers:
         return AgentExplorer(explores) if walk is None else GraphReader(explores, walk)
 
 
-def _told(writes: AgentAsker | None, rates: AgentAsker | None, least: float, *, single: bool) -> Told:
+def _told(writes: AgentAsker | None, rates: Rate | None, least: float, *, single: bool) -> Told:
     """Who says what; scripts where nobody is asked. single: whether single steps get instructions."""
     told = Told(least=least, steps=(instruct(writes) if writes else bare) if single else None)
     told = replace(told, words=describe(writes)) if writes else told
-    return replace(told, rating=rate(rates)) if rates else told
+    return replace(told, rating=rates) if rates else told
+
+
+def _rating(name: str | None, options: dict[str, Any]) -> Rate | None:
+    """Who rates; None for a script. Raises ValueError for options of nobody, and what is no model that rates."""
+    if name != "learned":
+        asker = _asker(name, options, "--rating")
+        return rate(asker) if asker else None
+    if wrong := wrong_option("options of --rating learned", options, _opened, given=set()):
+        raise ValueError(wrong)
+    return learned(_opened(**options))
+
+
+def _opened(*, path: str, model: str = "transformer", device: str = "cpu") -> Rates:
+    """A reward model, as the channel `learned` of a plan opens it."""
+    opened = find("reward_models", model)(path, device=device)
+    if not callable(getattr(opened, "share", None)):
+        raise ValueError(f"reward models of the kind {model!r} rate no trails: they have no `share`")
+    rates: Rates = opened
+    return rates
 
 
 def _asker(name: str | None, options: dict[str, Any], option: str) -> AgentAsker | None:

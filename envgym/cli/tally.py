@@ -23,6 +23,7 @@ class Tally:
         self.plan = plan
         self.turns = self.sampled = self.failed = 0
         self.seen: set[str] = set()
+        self.acted: set[str] = set()
         self.rewards: list[float] = []
         self.stops: Counter[str] = Counter()
         self.failures: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -37,6 +38,7 @@ class Tally:
         """Count one episode. earlier: it ended in another call, which may have been asked for other things."""
         self.seen.add(episode.id)
         self.turns += len(episode.turns)
+        self.acted.update(turn.actor for turn in episode.turns)
         self.sampled += episode.sampled_tokens
         if not earlier:
             self._due = self._due or len(episode.turns) > self.plan.snapshot_every
@@ -63,6 +65,9 @@ class Tally:
             )
         if last := plan.episodes % plan.group:
             yield f"-n {plan.episodes} is no multiple of --group {plan.group}: the last group is one of {last}"
+        for actor in sorted(self.plan.others.keys() - self.acted) if self.turns else ():
+            known = ", ".join(sorted(self.acted))
+            yield f"--actor {actor}: no episode asked for an actor of that name; those that acted: {known}"
         if not self.turns and self.stops.get("context_limit"):
             yield "no episode had room for an answer: its task is longer than the context that the agent has"
 

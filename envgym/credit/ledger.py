@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envgym.credit.checks import shown
-from envgym.env import Step
+from envgym.env import EARNED_BY, Step
 from envgym.episode import Episode, Group, Turn
 
 __all__ = ["MOST", "Floats", "Ints", "Ledger", "offsets"]
@@ -80,7 +80,8 @@ class Ledger:
         """The ledger of some groups, in their order.
 
         Raises ValueError for a reward that is not finite, or above `MOST` in size: credit of it would be no number.
-        A reward belongs to who acted. Where some of an episode's turns were sampled and others were not (a
+        A reward belongs to who acted, or to whom the step names (`envgym.env.EARNED_BY`), whose last turn before
+        it gets it. Where some of an episode's turns were sampled and others were not (a
         simulated user's, a script's), what follows one that was not belongs to the last sampled turn before it.
         """
         return _Build().of(_groups(groups))
@@ -337,10 +338,11 @@ def _steps(episode: Episode) -> list[Step]:
 
 
 def _earned(turns: Sequence[Turn]) -> list[float | None]:
-    """The rewards of a path, those that follow unsampled turns moved to the last sampled turn before them."""
+    """The rewards of a path at the turns of who earned them; where one was not sampled, the last that was."""
     rewards = [turn.step.reward for turn in turns]
     if len({turn.actor for turn in turns}) < 2:
         return rewards
+    _pay(rewards, turns)
     sampling = {turn.actor for turn in turns if len(turn.sampled_ids)}
     to = -1
     for index, turn in enumerate(turns):
@@ -350,3 +352,14 @@ def _earned(turns: Sequence[Turn]) -> list[float | None]:
             rewards[to] = (rewards[to] or 0.0) + reward
             rewards[index] = None
     return rewards
+
+
+def _pay(rewards: list[float | None], turns: Sequence[Turn]) -> None:
+    """Move what was earned by another than who acted to the earner's last turn; nothing where there is none."""
+    last: dict[str, int] = {}
+    for index, turn in enumerate(turns):
+        last[turn.actor] = index
+        to = last.get(turn.step.info.get(EARNED_BY, turn.actor), index)
+        if to != index and (reward := rewards[index]) is not None:
+            rewards[to] = (rewards[to] or 0.0) + reward
+            rewards[index] = None

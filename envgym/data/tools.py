@@ -152,8 +152,8 @@ def part_of(task: str, shares: Mapping[str, float], *, seed: int = 0) -> str:
 
     shares: of each part, which add up to 1. Raises ValueError for others.
     """
-    if not shares or abs(sum(shares.values()) - 1) > 1e-9 or min(shares.values()) < 0:
-        raise ValueError(f"shares {dict(shares)} must be at least 0 and add up to 1")
+    if not shares or not (abs(sum(shares.values()) - 1) <= 1e-9 and min(shares.values()) >= 0):  # nan is neither
+        raise ValueError(f"shares {dict(shares)} must be finite, at least 0, and add up to 1")
     digest = hashlib.blake2b(f"{seed}\0{task}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     place = int(np.searchsorted(np.cumsum(list(shares.values())), int.from_bytes(digest, "big") / 2**64, "right"))
     return list(shares)[min(place, len(shares) - 1)]

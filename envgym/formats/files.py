@@ -1,15 +1,19 @@
 """JSON records in files, one in memory at a time: lines, one array, or a folder with a file for each.
 
-What is written appears under its name only when it is whole; what is there already is never overwritten.
+What is written appears under its name only when it is whole; what is there already is never overwritten. Where the
+writing is ended by SIGTERM, nothing is left; what a killed process left, the next one for the same name removes.
 """
 
 import json
 import os
 import re
 import shutil
+import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Any
 
 from envgym.formats.contract import FormatError, Where
@@ -32,15 +36,43 @@ def new_target(target: Path, *, folder: bool = False) -> Iterator[Path]:
     if target.exists() or target.is_symlink():
         raise FileExistsError(f"{target} exists already; remove it or choose another name")
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part-{os.getpid()}")
-    _remove(part)
+    beginning = f".{target.name}.part-"
+    for one in target.parent.iterdir():
+        pid = one.name.removeprefix(beginning)
+        if one.name.startswith(beginning) and pid.isdecimal() and not _is_anothers(int(pid)):
+            _remove(one)
+    part = target.with_name(f"{beginning}{os.getpid()}")
     try:
-        if folder:
-            part.mkdir()
-        yield part
-        os.replace(part, target)
+        with _ended_by_term():
+            if folder:
+                part.mkdir()
+            yield part
+            os.replace(part, target)
     finally:
         _remove(part)
+
+
+def _is_anothers(pid: int) -> bool:
+    """Whether another process of this number is there, whose part is its own business."""
+    return pid != os.getpid() and Path(f"/proc/{pid}").exists()
+
+
+@contextmanager
+def _ended_by_term() -> Iterator[None]:
+    """SIGTERM unwinds the block, as an interrupt does, where nobody else has said what it is to do."""
+    ours = current_thread() is main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not ours:
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _remove(path: Path) -> None:

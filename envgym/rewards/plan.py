@@ -108,13 +108,26 @@ class CostChannel(_Counted):
 
 
 class Rubric(_Counted):
-    """`judge_rubric`: sentences by name, asked `times` times; what is not agreed on says nothing."""
+    """`judge_rubric`: sentences by name, asked `times` times; what is not agreed on says nothing.
+
+    criteria_from: in the place of `criteria`, the name of a list of sentences in the task's metadata, such as
+    tau2's "nl_assertions"; an empty list scores 1.0, and a task without one says nothing.
+    """
 
     kind: Literal["rubric"]
     judge: str
-    criteria: dict[str, str] = Field(min_length=1)
+    criteria: dict[str, str] = Field(default_factory=dict)
+    criteria_from: str = ""
     times: int = Field(default=3, ge=1)
     least_agreement: float = Field(default=2 / 3, ge=0.5, le=1)
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> Self:
+        if bool(self.criteria) == bool(self.criteria_from):
+            raise ValueError(
+                "a rubric has criteria, or criteria_from, the name of a list in the task's metadata: one of both"
+            )
+        return self
 
 
 class PairChannel(_Counted):
@@ -132,6 +145,18 @@ class ScorerChannel(_Counted):
     function: str = Field(pattern=r"^[\w.]+:\w+$")
 
 
+class LearnedChannel(_Counted):
+    """A reward model in a folder, as `envgym reward-model` writes it: its score of the conversation.
+
+    model: which kind of reward model, a name of the group `reward_models`.
+    """
+
+    kind: Literal["learned"]
+    path: str = Field(min_length=1)
+    model: str = "transformer"
+    device: str = "cpu"
+
+
 AnyChannel = Annotated[
     WorldChannel
     | FormatChannel
@@ -140,7 +165,8 @@ AnyChannel = Annotated[
     | CostChannel
     | Rubric
     | PairChannel
-    | ScorerChannel,
+    | ScorerChannel
+    | LearnedChannel,
     Field(discriminator="kind"),
 ]
 

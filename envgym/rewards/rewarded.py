@@ -8,6 +8,7 @@ world's snapshots and forks are kept.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from envgym.env import THE_AGENT, Durable, Env, Snapshot, Step
@@ -15,12 +16,14 @@ from envgym.errors import EnvgymError, GraderFailure
 from envgym.messages import Action, Message, ToolSpec
 from envgym.options import wrong_option
 from envgym.policy import Agent
-from envgym.rewards.channels import Score
+from envgym.rewards.channels import Score, Total
 from envgym.rewards.cost import price_score
 from envgym.rewards.judge import Asker, Criterion, judge_pair, judge_rubric
+from envgym.rewards.learned import LearnedReward, latest_messages
 from envgym.rewards.plan import (
     CostChannel,
     FormatChannel,
+    LearnedChannel,
     LengthChannel,
     PairChannel,
     RepetitionChannel,
@@ -34,6 +37,7 @@ from envgym.rewards.scorers import named_scorer, scored
 from envgym.rewards.text import Tag, format_score, length_score, repetition
 from envgym.task import Task
 from envgym.tools import compact
+from envgym.wire import messages_from_json, messages_to_json
 
 __all__ = ["AgentAsker", "Rewarded", "rewarding"]
 
@@ -58,11 +62,15 @@ class AgentAsker:
 
 
 class Rewarded:
-    """An `Env` around an `Env`. askers: the plan's judges, by name."""
+    """An `Env` around an `Env`. askers: the plan's judges, by name; learned: its reward models, by channel."""
 
-    def __init__(self, inner: Env, plan: RewardPlan, askers: Mapping[str, Asker]) -> None:
-        self._inner, self._plan, self._askers = inner, plan, askers
+    def __init__(
+        self, inner: Env, plan: RewardPlan, askers: Mapping[str, Asker],
+        learned: Mapping[str, LearnedReward] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        self._inner, self._plan, self._askers, self._learned = inner, plan, askers, learned
         self.task = inner.task
+        self._heard: tuple[Message, ...] = ()  # only where a reward model will read it
         self._said: tuple[str, ...] = ()
         self._earned: float | None = None
         self._spent: dict[str, float] = {}
@@ -84,17 +92,22 @@ class Rewarded:
         """See `Env.reset`. Raises ValueError for a snapshot of an environment without this plan."""
         if start is None:
             self._said, self._earned, self._spent, self._seed = (), None, {}, seed
+            self._heard = ()
             return self._shown(await self._inner.reset(seed=seed))
         kept = self._own(start)
         step = await self._inner.reset(seed=seed, start=_bare(start, kept))
         self._said, self._earned, self._seed = tuple(kept["said"]), kept["earned"], start.seed
         self._spent = dict(kept["spent"])
-        return self._shown(replace(step, reward=None, channels={}))
+        shown = self._shown(replace(step, reward=None, channels={}))
+        # what a snapshot's own step shows was heard before it was taken
+        self._heard = messages_from_json(kept["heard"])
+        return shown
 
     async def step(self, action: Action) -> Step:
         """Act; at the end the reward is the plan's. Raises GraderFailure where it is unknown."""
         if self._actor == THE_AGENT:
             self._said = _latest((*self._said, _words(action)))
+            self._hear(action.message)
         step = await self._inner.step(action)
         if step.reward is not None:
             self._earned = (self._earned or 0.0) + step.reward
@@ -106,7 +119,13 @@ class Rewarded:
 
     def _shown(self, step: Step) -> Step:
         self._actor = step.next_actor
+        if self._actor == THE_AGENT:
+            self._hear(*step.observation)
         return step
+
+    def _hear(self, *messages: Message) -> None:
+        if self._learned:
+            self._heard = latest_messages((*self._heard, *messages))
 
     async def _graded(self, step: Step) -> Step:
         text = self._judged(step)
@@ -124,6 +143,8 @@ class Rewarded:
                     spent = self._spent.get(one.cost, 0.0)
                     scores[name] = price_score(spent, most=one.most, least=one.least)
                     more[f"{name}_spent"] = spent
+                case LearnedChannel():
+                    scores[name] = self._learned[name].score(self._heard)
                 case ScorerChannel():
                     scores[name] = await scored(name, named_scorer(one.function), self.task, step.submission or "")
                 case Rubric() | PairChannel():
@@ -134,17 +155,16 @@ class Rewarded:
             raise GraderFailure(
                 f"task {self.task.id!r}: no reward can be told: {', '.join(total.silent)} said nothing"
             )
-        told = total.step
-        info = {**step.info, **told["info"]}
-        channels = {**step.channels, **told["channels"], **more}
-        return self._shown(replace(step, reward=total.reward, channels=channels, info=info))
+        return self._shown(_ended(step, total, more))
 
     async def _asked(self, name: str, one: Rubric | PairChannel, text: str) -> tuple[Score, float]:
         """What a judge says, and how much he agrees with himself."""
         asker = self._askers[one.judge]
         try:
             if isinstance(one, Rubric):
-                criteria = [Criterion(*each) for each in one.criteria.items()]
+                criteria = self._criteria(one)
+                if not criteria:  # of none all are true; where the task has no such list nothing is known
+                    return (None, 0.0) if criteria is None else (1.0, 1.0)
                 found = await judge_rubric(
                     asker, self.task.prompt, text, criteria, seed=self._seed, times=one.times,
                     least_agreement=one.least_agreement,
@@ -157,6 +177,15 @@ class Rewarded:
             return preferred.score, float(preferred.consistent)
         except EnvgymError as error:
             raise GraderFailure(f"channel {name!r}: the judge {one.judge!r} broke: {error}") from error
+
+    def _criteria(self, one: Rubric) -> list[Criterion] | None:
+        """The plan's sentences, or those of the task's metadata; None where there is no such list."""
+        if not one.criteria_from:
+            return [Criterion(*each) for each in one.criteria.items()]
+        given = self.task.metadata.get(one.criteria_from)
+        if not isinstance(given, list):
+            return None
+        return [Criterion(str(number), str(says)) for number, says in enumerate(given, 1)]
 
     def _judged(self, step: Step) -> str:
         match self._plan.judged:
@@ -183,6 +212,7 @@ class Rewarded:
             "said": list(self._said),
             "earned": self._earned,
             "spent": self._spent,
+            "heard": messages_to_json(self._heard),
         }
         kept["inner"] = inner.state
         return inner.model_copy(update={"state": json.dumps(kept), "seed": self._seed})
@@ -206,7 +236,8 @@ class Rewarded:
 
     async def fork(self) -> "Rewarded":
         """A fork of the inner one that heard the same."""
-        other = Rewarded(await self._inner.fork(), self._plan, self._askers)
+        other = Rewarded(await self._inner.fork(), self._plan, self._askers, self._learned)
+        other._heard = self._heard
         other._said, other._earned, other._seed, other._actor = self._said, self._earned, self._seed, self._actor
         other._spent = dict(self._spent)
         return other
@@ -216,16 +247,24 @@ class Rewarded:
         await self._inner.close()
 
 
-def rewarding(given: Any, find: Callable[[Any, str], Any]) -> tuple[RewardPlan, dict[str, Asker]] | None:
-    """A plan as options give it (None: none) and whom it asks. find: looks up a name in the registry.
+_Plan = tuple[RewardPlan, dict[str, Asker], dict[str, LearnedReward]]
 
-    Raises ValueError for a judge or scorer there is not, and for an option that a judge lacks; else as
-    `reward_plan`.
+
+def rewarding(given: Any, find: Callable[[Any, str], Any]) -> _Plan | None:
+    """A plan as options give it (None: none), its judges and reward models. find: looks up a name in the registry.
+
+    Raises ValueError for a judge, scorer or reward model there is not, and for an option that a judge lacks; else
+    as `reward_plan`.
     """
     if given is None:
         return None
-    plan, askers = reward_plan(given), dict[str, Asker]()
+    plan, askers, learned = reward_plan(given), dict[str, Asker](), dict[str, LearnedReward]()
     for name, channel in plan.channels.items():
+        if isinstance(channel, LearnedChannel):
+            try:
+                learned[name] = find("reward_models", channel.model)(channel.path, device=channel.device)
+            except ValueError as error:
+                raise ValueError(f"rewards.channels.{name}: {error}") from error
         if isinstance(channel, ScorerChannel):
             try:
                 named_scorer(channel.function)
@@ -237,7 +276,7 @@ def rewarding(given: Any, find: Callable[[Any, str], Any]) -> tuple[RewardPlan, 
         if (wrong := wrong_option(where, judge.options, made, given={"seed", "tools"}, skip=1)) is not None:
             raise ValueError(wrong)
         askers[name] = AgentAsker(made, judge.options)
-    return plan, askers
+    return plan, askers, learned
 
 
 def _of_text(one: FormatChannel | LengthChannel | RepetitionChannel, text: str) -> float:
@@ -247,6 +286,18 @@ def _of_text(one: FormatChannel | LengthChannel | RepetitionChannel, text: str) 
         case LengthChannel():
             return length_score(len(text), most=one.most, soft=one.soft)
     return repetition(text, size=one.size)
+
+
+def _ended(step: Step, total: Total, more: Mapping[str, float]) -> Step:
+    """The world's last step with the plan's reward; what the world could not grade is silent unless judged."""
+    told = total.step
+    info = {**step.info, **told["info"]}
+    if silent := {*step.info.get("silent", ()), *total.silent} - total.channels.keys():
+        info["silent"] = sorted(silent)
+    else:
+        info.pop("silent", None)
+    channels = {**step.channels, **told["channels"], **more}
+    return replace(step, reward=total.reward, channels=channels, info=info)
 
 
 def _words(action: Action) -> str:

@@ -157,7 +157,8 @@ def _turned(record: Turned | Said) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         "k": "turned" if type(record) is Turned else "said",
         "episode": record.episode, "attempt": record.attempt, "index": record.index, "actor": turn.actor,
         "messages": _messages(turn.messages),
-        "step": _step(turn.step) if type(record) is Turned or turn.step.cost else None,  # a said one has only that
+        # a said one has only what the actor spent
+        "step": _step(turn.step) if type(record) is Turned or turn.step.cost or turn.step.info else None,
         "segment": turn.segment, "position": turn.position,
         "versions": [(run.start, run.version) for run in turn.versions], "allowed": turn.allowed,
         "snapshot": turn.snapshot, "error": turn.error, "act_s": turn.act_s, "step_s": turn.step_s,

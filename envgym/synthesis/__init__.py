@@ -6,10 +6,10 @@ from envgym.synthesis.graph import GraphExplorer, GraphReader, ScreenGraph
 from envgym.synthesis.imagine import AgentAsker, Amounts, Goal, Imagined, imagine
 from envgym.synthesis.memory import Tried
 from envgym.synthesis.synthesize import Synthesis, synthesize
-from envgym.synthesis.told import Told, describe, instruct, rate
+from envgym.synthesis.told import Rates, Told, describe, instruct, learned, rate
 
 __all__ = [
     "AgentAsker", "Amounts", "Curious", "Explorer", "Found", "Goal", "GraphExplorer", "GraphReader", "Imagined",
-    "ScreenGraph", "Single", "Synthesis", "Told", "Trail", "Tried", "describe", "imagine", "instruct", "rate",
-    "synthesize",
+    "Rates", "ScreenGraph", "Single", "Synthesis", "Told", "Trail", "Tried", "describe", "imagine", "instruct",
+    "learned", "rate", "synthesize",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from envgym.env import Step
-from envgym.messages import Action
+from envgym.messages import Action, Message
 from envgym.synthesis.explore import Trail, seen_before, state_of
 from envgym.synthesis.graph import elements_of
 from envgym.tools import compact
@@ -19,7 +19,8 @@ __all__ = ["Found", "Single", "schema_of", "singles"]
 class Found:
     """A state, the way to it, and its abstraction. last: what was then seen. walked: how many actions led there.
 
-    told: the instruction of each action of the way, where such were written.
+    told: the instruction of each action of the way, where such were written. heard: the way as a conversation that
+    its world saw: what it showed and what was done, in turn, up to the last action.
     """
 
     seed: int
@@ -29,6 +30,7 @@ class Found:
     last: Step
     walked: int = 1
     told: tuple[str, ...] = ()
+    heard: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

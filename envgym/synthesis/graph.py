@@ -33,7 +33,7 @@ ELEMENT_ARGUMENTS = ("ref", "target")
 """What tools call the element that they are about: pages say ref, displays target."""
 
 Deed = frozenset[str]
-"""What a call does, as words: its tool, and what it is done to."""
+"""What a call does, as words: its tool, with "()" behind it, and what it is done to."""
 
 
 def elements_of(text: str) -> dict[str, str]:
@@ -81,16 +81,18 @@ class ScreenGraph:
         return gain
 
     def hope(self, deed: Deed) -> float:
-        """The expected gain of a deed: that of deeds like it, by the share of words in common, and one of 1.0.
+        """The expected gain of a deed: of deeds like it, by the share of words in common, and of its tool, once.
 
-        A deed that ended all is not hoped for anywhere.
+        A tool's is the mean of what it brought and of one 1.0. A deed that ended all is not hoped for anywhere.
         """
         if deed in self.ends:
             return 0.0
+        by_tool = [gain for one in self.gains if _tools(one) & deed for gain in self.gains[one]]
+        prior = (1.0 + sum(by_tool)) / (1.0 + len(by_tool))
         weights = {one: len(deed & one) / len(deed | one) for one in self.gains}
         told = sum(weight * sum(self.gains[one]) for one, weight in weights.items())
         known = sum(weight * len(self.gains[one]) for one, weight in weights.items())
-        return (1.0 + told) / (1.0 + known)
+        return (prior + told) / (1.0 + known)
 
     def values(self) -> dict[frozenset[str], float]:
         """The value of every screen: of its best deed, after so many sweeps of value iteration."""
@@ -178,7 +180,11 @@ def _of_elements(spec: ToolSpec) -> str:
 
 
 def _deed(tool: str, label: str) -> Deed:
-    return frozenset((tool, *re.findall(r"\w+", label)))
+    return frozenset((f"{tool}()", *re.findall(r"\w+", label)))
+
+
+def _tools(deed: Deed) -> Deed:
+    return frozenset(word for word in deed if word.endswith("()"))
 
 
 @dataclass(slots=True)

@@ -38,18 +38,24 @@ class Synthesis:
     steps: tuple[Task, ...] = ()
 
 
-async def reach(make: Callable[[], Env], seed: int, way: Sequence[Action]) -> Step | None:
-    """The step at the end of a way, in a fresh world; None where it ends before."""
+async def walked(make: Callable[[], Env], seed: int, way: Sequence[Action]) -> list[Step] | None:
+    """The first step of a fresh world, and that after each action of a way; None where it ends before."""
     env = make()
     try:
-        step = await env.reset(seed=seed)
+        steps = [await env.reset(seed=seed)]
         for action in way:
-            if step.stop is not None:
+            if steps[-1].stop is not None:
                 return None
-            step = await env.step(action)
-        return step
+            steps.append(await env.step(action))
+        return steps
     finally:
         await env.close()
+
+
+async def reach(make: Callable[[], Env], seed: int, way: Sequence[Action]) -> Step | None:
+    """The step at the end of a way, in a fresh world; None where it ends before."""
+    steps = await walked(make, seed, way)
+    return None if steps is None else steps[-1]
 
 
 async def shortened(make: Callable[[], Env], seed: int, way: Sequence[Action], goal: str) -> tuple[Action, ...]:
@@ -227,14 +233,15 @@ async def _candidate(make: Callable[[], Env], trail: Trail, at: int, tried: Trie
         return "nothing was called"
     if tried.schemas[schema] >= per_schema:
         return "schema used up"
-    ends = [await reach(make, trail.seed, way) for _ in range(2)]
-    if any(end is None or state_of(end) != goal for end in ends):
+    played = [await walked(make, trail.seed, way) for _ in range(2)]
+    if any(steps is None or state_of(steps[-1]) != goal for steps in played):
         return "not executable"
-    last = ends[0]
-    assert last is not None
-    if _deed(way, last) in tried.goals:
+    steps = played[0]
+    assert steps is not None
+    if _deed(way, steps[-1]) in tried.goals:
         return "asked for before"
-    return Found(trail.seed, goal, way, schema, last, at + 1)
+    heard = [one for step, action in zip(steps, way, strict=False) for one in (*step.observation, action.message)]
+    return Found(trail.seed, goal, way, schema, steps[-1], at + 1, heard=tuple(heard))
 
 
 def _deed(way: Sequence[Action], last: Step) -> str:

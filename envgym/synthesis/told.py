@@ -11,17 +11,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from envgym.messages import ToolSpec, text_of
+from envgym.messages import Message, ToolSpec, text_of
 from envgym.synthesis.found import Found, Single
 
-__all__ = ["Describe", "Instruct", "Rate", "Told", "describe", "instruct", "rate"]
+__all__ = ["Describe", "Instruct", "Rate", "Rates", "Told", "describe", "instruct", "learned", "rate"]
 
 Describe = Callable[[Found, Sequence[ToolSpec]], Awaitable[str]]
 """The words of a task, for what was found; a model may write them (`describe`)."""
 Instruct = Callable[[Single], Awaitable[str]]
 """The instruction that one step follows; a model may write it (`instruct`)."""
 Rate = Callable[[Found], Awaitable[float]]
-"""How good a trail was as a whole, in (0, 1]: how often its task is to be drawn (`rate`)."""
+"""How good a trail was as a whole, in (0, 1]: how often its task is to be drawn (`rate`, `learned`)."""
 
 _MOST_SEEN = 400
 """Characters of what was seen that a question tells."""
@@ -32,6 +32,14 @@ class Asks(Protocol):
 
     async def ask(self, question: str, *, seed: int) -> str:
         """The answer."""
+        ...
+
+
+class Rates(Protocol):
+    """A trained reward model that rates trails; `envgym.rewards.LearnedReward` says how one is opened."""
+
+    def share(self, messages: Sequence[Message]) -> float | None:
+        """What a conversation is worth, above 0 and at most 1; None for one in which nothing was answered."""
         ...
 
 
@@ -128,5 +136,21 @@ def rate(asker: Asks, *, least: float = 0.2) -> Rate:
         )  # fmt: skip
         told = re.search(r"[1-5](?!\d)", await asker.ask(question, seed=found.seed))
         return int(told[0]) / 5 if told else least
+
+    return rating
+
+
+def learned(model: Rates) -> Rate:
+    """Ratings of a trained reward model, as UI-Genie keeps what the model of the generation before rates well.
+
+    It reads what it learned from: the way as a conversation, behind the words that a script gives the task.
+    """
+
+    async def rating(found: Found) -> float:
+        asked = Message(role="user", content=await plain(found, ()))
+        share = model.share((asked, *found.heard))
+        if share is None:
+            raise ValueError("a trail without an action cannot be rated")
+        return share
 
     return rating

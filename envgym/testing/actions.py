@@ -93,7 +93,11 @@ def _bounds(schema: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def bad_actions(tools: Sequence[ToolSpec]) -> dict[str, Action]:
-    """What a model may say and no environment may break on, by name: unknown tools, wrong arguments, odd texts."""
+    """What a model may say and no environment may break on, by name: unknown tools, wrong arguments, odd texts.
+
+    A call whose arguments are all wrong is refused for the first of them. So each text of an otherwise valid call
+    is cut in the middle of a character, too (half a surrogate pair, as models write in JSON).
+    """
     huge = "x" * (1 << 20)
     odd = "\x00\ud800\uffff‮\U0010ffff"
     found = {
@@ -113,4 +117,17 @@ def bad_actions(tools: Sequence[ToolSpec]) -> dict[str, Action]:
         for kind, value in (("null", None), ("list", [[]]), ("huge", huge), ("odd unicode", odd)):
             arguments: dict[str, JsonValue] = dict.fromkeys(names, value)  # type: ignore[arg-type]
             found[f"{spec.name} with {kind} arguments"] = Action.call(spec.name, **arguments)
+        found |= _half_characters(spec)
     return found
+
+
+def _half_characters(spec: ToolSpec) -> dict[str, Action]:
+    """Of each argument that is a text a valid call but for the end of that text."""
+    valid = sample_value(spec.parameters, np.random.default_rng(0))
+    assert isinstance(valid, dict)
+    parts: Any = spec.parameters.get("properties", {})
+    return {
+        f"{spec.name} with half a character in {name}": Action.call(spec.name, **(valid | {name: "Lunch \ud83d"}))
+        for name, part in parts.items()
+        if part.get("type") == "string"
+    }

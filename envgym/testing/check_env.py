@@ -30,6 +30,8 @@ __all__ = ["Chooser", "EnvReport", "check_env", "check_env_sync"]
 
 
 _ROUNDS = 3
+_SEEDS = 8
+"""How many seeds are tried at least before none is said to decide anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,25 +103,45 @@ async def _determinism(kit: Kit) -> None:
             await kit.replay(two, track, law)
         for track in tracks:
             await kit.replay(one, track, "a second reset leaks nothing of the first episode")
-        if kit.uses_seed or (kit.uses_seed is None and getattr(one, "uses_seed", False)):
-            await _seeds_matter(kit, two, tracks)
+        declared = _declared(one) if kit.uses_seed is None else kit.uses_seed
+        if declared is None:
+            kit.unreached.append("uses_seed is not said: whether a seed decides anything was not tried")
+        else:
+            await _seeds(kit, two, tracks[0], declared)
     finally:
         await kit.call(one, "close")
         await kit.call(two, "close")
 
 
-async def _seeds_matter(kit: Kit, env: Env, tracks: list[Track]) -> None:
-    answers = set()
-    for seed in kit.seeds:
-        track = Track(seed, [await kit.reset(env, seed)])
-        for action in tracks[0].actions:
-            if track.ended:
+def _declared(env: Env) -> bool | None:
+    """What an environment says of itself."""
+    said = getattr(env, "uses_seed", None)
+    return None if said is None else bool(said)
+
+
+async def _seeds(kit: Kit, env: Env, known: Track, declared: bool) -> None:
+    """Whether the same actions meet the same with other seeds, as it is declared; the first difference decides."""
+    first = max(map(abs, kit.seeds)) + 1
+    more = range(first, first + _SEEDS - len(kit.seeds)) if declared else ()
+    seeds = (*kit.seeds, *more)
+    for seed in seeds:
+        steps = [await kit.reset(env, seed)]
+        for action in known.actions:
+            if steps[-1].stop is not None:
                 break
-            track.steps.append(await kit.step(env, action))
-        answers.add(tuple(track.digests))
-    require(
-        len(answers) > 1, f"a seed that is accepted is honoured: seeds {kit.seeds} gave one and the same episode"
-    )
+            steps.append(await kit.step(env, action))
+        digests = Track(seed, steps).digests
+        if digests == known.digests:
+            continue
+        at = next((n for n, pair in enumerate(zip(digests, known.digests, strict=False)) if len({*pair}) > 1), 0)
+        require(
+            declared,
+            f"what is said of the seed holds: uses_seed is False, and after the same actions seed {known.seed} and "
+            f"seed {seed} differ in step {at}",
+            steps[at].text,
+        )
+        return
+    require(not declared, f"a seed that is accepted is honoured: seeds {seeds} gave one and the same episode")
 
 
 async def _the_end(kit: Kit) -> None:
@@ -262,7 +284,8 @@ async def check_env(
         turns: how long a drive is at most.
         policy: how the next action is chosen; default `sample_action`.
         deadline_s: how long any one call may take.
-        uses_seed: True fails an environment in which no seed changes anything; None asks its ``uses_seed``.
+        uses_seed: True fails an environment in which none of eight seeds (of `seeds`, if those are more) changes
+            anything, False one in which one of `seeds` does; None asks its ``uses_seed``.
         leftovers: names of further things that must be gone after close (mounts, cgroups, containers ...).
     """
     if len(set(seeds)) < 2:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from envgym.arguments import checked_between
 from envgym.env import Step, StopReason
@@ -29,6 +30,7 @@ class Safety:
     limit: float | None = None
     block: bool = False
     name: str = "safety"
+    draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if isinstance(self.forbid, str) or not self.forbid:
@@ -89,6 +91,7 @@ class Budget:
     price: float = 1.0
     show: bool = True
     name: str = "budget"
+    draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         checked_between("budget.total", self.total, 0, math.inf)

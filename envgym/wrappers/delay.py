@@ -5,7 +5,7 @@ The last is the delayed effect of NeoRL-2 (Gao et al. 2025): the world gets an a
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from envgym.arguments import checked_count
 from envgym.env import Step
@@ -32,6 +32,7 @@ class Delay:
     turns: int = 1
     what: Literal["reward", "observation", "effect"] = "reward"
     name: str = "delay"
+    draws: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         checked_count("delay.turns", self.turns, least=1)

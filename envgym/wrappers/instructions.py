@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from envgym.env import Step
 from envgym.messages import Action
@@ -43,6 +43,7 @@ class Specificity:
 
     level: Literal["full", "brief", "vague"] | str = "brief"
     name: str = "specificity"
+    draws: ClassVar[bool] = False
 
     def begin(self, seen: Seen) -> tuple[State, Step]:
         """Ask in other words."""

@@ -40,7 +40,9 @@ class Seen:
 class Twist(Protocol):
     """A change between an agent and a world. It has no state of its own.
 
-    One with an attribute ``seed`` that is not None fixes the world's seed, whatever the episode's is.
+    One with an attribute ``seed`` that is not None fixes the world's seed, whatever the episode's is. One that
+    never draws says so by an attribute ``draws`` that is False: what the world says of the seed then holds around
+    it, too.
     """
 
     @property
@@ -83,6 +85,13 @@ class Wrapped:
         return self._inner.tools
 
     @property
+    def uses_seed(self) -> bool | None:
+        """What the inner one says, unless the twist draws or fixes the world's seed; None where nothing is said."""
+        if getattr(self._twist, "draws", True) or getattr(self._twist, "seed", None) is not None:
+            return None
+        return getattr(self._inner, "uses_seed", None)
+
+    @property
     def grader(self) -> Any:
         """The inner environment's own grader, or None."""
         return getattr(self._inner, "grader", None)
@@ -94,12 +103,22 @@ class Wrapped:
             await self._inner.reset(seed=seed, start=_bare(start, kept))
             self._seed, self._turn, self._state = start.seed, kept["turn"], kept["twist"]
             self._last = step_from_json(kept["last"])
+            self._checked(start)
             return self._last
         pinned = getattr(self._twist, "seed", None)
         first = await self._inner.reset(seed=seed if pinned is None else pinned)
         self._seed, self._turn = seed, 0
         self._state, self._last = self._twist.begin(self._seen(first))
         return self._last
+
+    def _checked(self, start: Snapshot) -> None:
+        """Refuse a state that the twist could not go on from, as one of an earlier version may be."""
+        assert self._last is not None
+        if lacking := self._twist.begin(self._seen(self._last))[0].keys() - self._state.keys():
+            raise ValueError(
+                f"this snapshot of task {start.task_id!r} is of another version of {self._twist.name!r}: its state "
+                f"lacks {', '.join(map(repr, sorted(lacking)))}; begin the episode anew"
+            )
 
     async def step(self, action: Action) -> Step:
         """Act through the twist."""
