@@ -1,4 +1,4 @@
-"""Models: a fresh small transformer from a configuration, or any local Hugging Face folder.
+"""Models: a fresh small transformer from a configuration, or any Hugging Face folder or hub name.
 
 A folder holds weights (safetensors), configuration and tokenizer together. Nothing here samples or trains.
 """
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoProcessor,
@@ -23,11 +24,12 @@ from transformers.utils import logging
 
 from envgym.options import hint
 from envgym_agents.eyes import give_eyes
+from envgym_agents.hub import SAFELY, folder_of
 from envgym_agents.tokenizer import load_tokenizer
 
 __all__ = [
-    "SIZES", "Shape", "check_device", "load_model", "load_weights", "max_length", "new_model", "parameters",
-    "save_model", "shape_of", "weights_digest",
+    "SIZES", "Shape", "check_device", "empty_model", "load_model", "load_weights", "max_length", "new_model",
+    "parameters", "save_model", "sees", "shape_of", "weights_digest",
 ]  # fmt: skip
 
 
@@ -93,30 +95,43 @@ def new_model(
 
 
 def load_model(folder: str | Path, *, device: str = "cpu", dtype: str = "auto") -> tuple[Any, Any]:
-    """A local folder's causal LM (evaluation mode) and its tokenizer. Never asks a network.
+    """A folder's causal LM (evaluation mode) and its tokenizer; of a name on the hub see `envgym_agents.hub`.
 
     Of a folder with a processor of images, the vision-language model, with eyes, and the processor.
     dtype: "auto" (as stored), or a torch dtype's name such as "bfloat16". Raises ValueError for a device that
     is not here.
     """
     check_device(device)
+    folder = folder_of(folder)
     tokenizer = load_tokenizer(folder)
-    sees = any((Path(folder) / name).is_file() for name in _PROCESSORS)
-    kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    kind = AutoModelForImageTextToText if sees(folder) else AutoModelForCausalLM
     with _no_bars():
-        model = kind.from_pretrained(str(folder), local_files_only=True, dtype=dtype)
+        model = kind.from_pretrained(str(folder), **SAFELY, use_safetensors=True, dtype=dtype)
     model = model.to(device).eval()
-    if not sees:
+    if not sees(folder):
         return model, tokenizer
-    processor = AutoProcessor.from_pretrained(str(folder), local_files_only=True)
+    processor = AutoProcessor.from_pretrained(str(folder), **SAFELY)
     give_eyes(model, processor)
     return model, processor
+
+
+def sees(folder: str | Path) -> bool:
+    """Whether a folder's model is one that sees: there is a processor of images beside it."""
+    return any((Path(folder) / name).is_file() for name in _PROCESSORS)
+
+
+def empty_model(folder: str | Path) -> Any:
+    """The folder's model in float32, in evaluation mode, without memory (torch's "meta"): its shape."""
+    config = AutoConfig.from_pretrained(str(folder), **SAFELY)
+    kind = AutoModelForImageTextToText if sees(folder) else AutoModelForCausalLM
+    with torch.device("meta"):
+        return kind.from_config(config, dtype=torch.float32).eval()
 
 
 def load_weights(folder: str | Path, model: Any) -> dict[str, torch.Tensor]:
     """The weights of a folder by their names in `model`, in its precision; the model is not changed."""
     with _no_bars():
-        found = type(model).from_pretrained(str(folder), local_files_only=True, dtype=model.dtype)
+        found = type(model).from_pretrained(str(folder), **SAFELY, use_safetensors=True, dtype=model.dtype)
     return dict(found.named_parameters())
 
 
@@ -125,6 +140,7 @@ def weights_digest(folder: str | Path) -> str:
 
     All of its bytes are read, once for a state of the files.
     """
+    folder = folder_of(folder)
     files = sorted({file for pattern in _PARTS for file in Path(folder).glob(pattern)})
     return _digest(tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
 

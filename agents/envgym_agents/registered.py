@@ -28,8 +28,9 @@ def _loaded(folder: str, device: str, sampler: Sampler) -> tuple[ModelPolicy, Te
 
 
 def _acting(*, model: str, **_options: object) -> dict[str, str]:
-    """Who acts: the last part of the folder's path, and what is in it."""
-    return {"model": Path(model).resolve().name, "weights": weights_digest(model)}
+    """Who acts: the last part of the folder's path, or its name on the hub, and what is in it."""
+    name = Path(model).resolve().name if Path(model).exists() else model
+    return {"model": name, "weights": weights_digest(model)}
 
 
 def _sampler(kind: str, python: str) -> Sampler:

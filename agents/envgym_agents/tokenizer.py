@@ -13,6 +13,8 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from envgym_agents.hub import SAFELY
+
 __all__ = [
     "END", "PAD", "ROLES", "action_ids", "action_token", "load_tokenizer", "pieces_of", "plain_encoder",
     "train_tokenizer",
@@ -85,7 +87,7 @@ def load_tokenizer(folder: str | Path) -> Any:
         inside = sorted(str(found) for found in place.iterdir() if _has_tokenizer(found))
         there = f"give one of those in it: {', '.join(inside)}" if inside else "there is no tokenizer in it"
         raise ValueError(f"{str(folder)!r} is no model folder; {there}")
-    return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    return AutoTokenizer.from_pretrained(str(folder), **SAFELY)
 
 
 def _has_tokenizer(folder: Path) -> bool:

@@ -50,6 +50,8 @@ def forest_attention(
         raise ValueError(f"attention over a forest knows no {', '.join(unknown)}")
     if given.get("dropout"):
         raise ValueError(f"attention over a forest has no dropout, and it is {given['dropout']}")
+    if torch.is_autocast_enabled(query.device.type):  # rotated in float32, while values come from a matrix product
+        query, key = query.to(value.dtype), key.to(value.dtype)
     groups = query.shape[1] // key.shape[1]
     scale = given.get("scaling")
     if query.is_cuda:

@@ -5,7 +5,8 @@ the whole state; there is no generator to save. A checkpoint is a Hugging Face m
 
 step-000010/
   config.json model.safetensors ...   the model as others load it, adapters added to the weights they change
-  adapters.safetensors                the adapters by themselves, where there are any: training goes on from them
+  adapters.pt                         the adapters by themselves, where there are any: training goes on from them
+                                      (no safetensors: vLLM takes all of these in a folder for the model's)
   optimizer.pt                        the optimiser's state, what else was learned, and who masks
   progress.json                       the stage's counters
 
@@ -22,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from envgym_agents.learn.adapters import adapted, merged_weights
-from envgym_agents.learn.shard import divided_like, whole
+from envgym_agents.learn.shard import divided_like, take, whole
 from envgym_agents.model import load_weights, save_model
+from envgym_agents.weights import Stored
 
 __all__ = ["State", "latest", "load_checkpoint", "place_checkpoint", "save_checkpoint", "write_json"]
 
@@ -87,12 +89,12 @@ class State:
     optimizer: Mapping[str, Any]
 
     @classmethod
-    def of(cls, model: Any, optimizer: torch.optim.Optimizer) -> "State":
-        """The present state; of a divided model all processes ask at the same time."""
+    def of(cls, model: Any, optimizer: torch.optim.Optimizer, *, keep: bool = True) -> "State":
+        """The present state; of a divided model all processes ask at the same time. keep: this one will save it."""
         trained = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
-        adapters = whole(trained) if adapted(model) else {}
-        weights = whole(merged_weights(model) if adapters else model.state_dict())
-        return cls(model, weights, adapters, whole(optimizer.state_dict()))
+        adapters = whole(trained, keep=keep) if adapted(model) else {}
+        weights = whole(merged_weights(model) if adapters else model.state_dict(), keep=keep)
+        return cls(model, weights, adapters, whole(optimizer.state_dict(), keep=keep))
 
 
 def save_checkpoint(
@@ -108,8 +110,7 @@ def save_checkpoint(
     def write(made: Path) -> None:
         save_model(made, state.model, tokenizer, weights=state.weights)
         if state.adapters:
-            adapters = {name: weight.contiguous() for name, weight in state.adapters.items()}
-            save_file(adapters, made / "adapters.safetensors")
+            torch.save({name: weight.contiguous() for name, weight in state.adapters.items()}, made / "adapters.pt")
         kept = {"optimizer": state.optimizer, "beside": dict(beside or {})}
         torch.save(kept if masks is None else kept | {"masks": dict(masks)}, made / "optimizer.pt")
         (made / "progress.json").write_text(json.dumps(dict(progress)))
@@ -162,7 +163,9 @@ def load_checkpoint(
     try:
         _load_weights(path, model)
         if optimizer is not None or beside is not None or masks is not None:
-            state = torch.load(path / "optimizer.pt", map_location="cpu", weights_only=True)
+            # of a divided model mapped, not read: each process takes its part of every tensor
+            mapped = any(isinstance(weight, DTensor) for weight in model.parameters())
+            state = torch.load(path / "optimizer.pt", map_location="cpu", weights_only=True, mmap=mapped)
             if optimizer is not None:
                 optimizer.load_state_dict(_divided(state["optimizer"], optimizer))
             if beside is not None:
@@ -180,7 +183,11 @@ def _load_weights(path: Path, model: Any) -> None:
     weights = dict(model.named_parameters())
     if adapted(model):
         weights = {name: weight for name, weight in weights.items() if weight.requires_grad}
-        found: Mapping[str, Tensor] = load_file(path / "adapters.safetensors")
+        found: Mapping[str, Tensor] = torch.load(path / "adapters.pt", map_location="cpu", weights_only=True)
+    elif (stored := Stored(path)).covers(model):
+        for name, weight in weights.items():
+            take(weight, stored.rows(name))
+        return
     else:
         found = load_weights(path, model)
     for name, weight in weights.items():

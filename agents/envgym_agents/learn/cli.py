@@ -20,10 +20,12 @@ from envgym.options import hint
 from envgym_agents.learn.cluster.planned import placement_of
 from envgym_agents.learn.config import TrainConfig, load
 from envgym_agents.learn.crew import crew_size, launched
-from envgym_agents.learn.plan import facts_of, plan_of
+from envgym_agents.learn.facts import facts_of
+from envgym_agents.learn.folder import configuration_of
+from envgym_agents.learn.plan import plan_of
 from envgym_agents.learn.pool import report_runs
 from envgym_agents.learn.recipe import Stage, follow_recipe, recipe
-from envgym_agents.learn.resolve import check_sources, check_student
+from envgym_agents.learn.resolve import check_names, check_sources, check_student, located
 from envgym_agents.learn.run import evaluate_folders, train
 from envgym_agents.learn.settings import settings_text
 from envgym_agents.learn.worker import follow
@@ -60,7 +62,7 @@ _Recipe = Annotated[
     ),
 ]
 _Out = Annotated[Path, typer.Option("--out", help="The run folder; it must not exist, or be resumed.")]
-_Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
+_Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out; alone: as it was begun.")]
 _Json = Annotated[bool, typer.Option("--json", help="The report as JSON on standard output, and nothing else.")]
 
 
@@ -93,13 +95,13 @@ def _texts(overrides: list[str] | None, seed: int | None) -> list[str]:
     return [*(overrides or ()), *([] if seed is None else [f"seed={seed}"])]
 
 
-def _follow(stages: Sequence[Stage], out: Path, resume: bool, console: Console | None, plan: bool) -> None:
+def _follow(stages: Sequence[Stage], out: Path | None, resume: bool, console: Console | None, plan: bool) -> None:
     """The stages of a recipe: run, or only planned. Without a console the result is JSON."""
     if launched() is not None:
         raise ValueError(
             "a recipe's stages start their own processes (learner.processes): start it without torchrun"
         )
-    if plan:
+    if plan or out is None:
         for number, stage in enumerate(stages):
             print(f"stage {stage.name}" + (f": the model that {stages[number - 1].name} leaves" if number else ""))
             _print_plan(stage.config, console is None, follows=number > 0)
@@ -110,8 +112,16 @@ def _follow(stages: Sequence[Stage], out: Path, resume: bool, console: Console |
         print()
 
 
+def _begun(out: Path) -> TrainConfig | None:
+    """What a run folder was begun with; None where there is none."""
+    stored = out / "config.json"
+    return configuration_of(stored) if stored.exists() else None
+
+
 def train_command(  # noqa: PLR0913  # one parameter per option
-    out: _Out,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The run folder; new, or resumed. --plan needs none.")
+    ] = None,
     config: _Config = None,
     preset: _Preset = None,
     overrides: _Set = None,
@@ -124,21 +134,26 @@ def train_command(  # noqa: PLR0913  # one parameter per option
 ) -> None:
     """Train a language model by reinforcement learning: warm start, policy gradients, evaluation, report.
 
-    A small transformer is made from scratch; --set model.path=FOLDER trains a local Hugging Face model instead.
+    A small transformer is made from scratch; --set model.path=FOLDER trains a Hugging Face model instead, also by
+    its name on the hub (organisation/name, or organisation/name@revision).
     --settings prints every setting with its default and bound, as docs/settings.md does.
     """
     console = None if as_json else Console(stderr=True)
+    if out is None and not plan:
+        raise ValueError("--out is missing: name the folder of the run")
     if recipe_name is not None:
         stages = recipe(recipe_name, config=config, overrides=_texts(overrides, seed), base=_presets(preset))
         _follow(stages, out, resume, console, plan)
         return
-    chosen = _configuration(config, preset, overrides, seed)
-    if plan:
+    alone = config is None and preset is None and not overrides and seed is None
+    begun = _begun(out) if resume and alone and out is not None else None
+    chosen = begun or _configuration(config, preset, overrides, seed)
+    if out is None or plan:
         _print_plan(chosen, as_json)
         return
     if (started := launched()) is not None and started[0] > 0:
         crew_size(chosen.learner.processes)
-        follow(chosen.device)
+        follow(chosen.device, patience_s=chosen.learner.patience_s)
         return
     report = train(chosen, out, resume=resume, console=console)
     if as_json:
@@ -151,22 +166,27 @@ def _print_plan(config: TrainConfig, as_json: bool, *, follows: bool = False) ->
 
     follows: a recipe's stage, which gets its model from the one before it.
     """
+    config = located(config, weights=False)
+    unsaid = check_names(config)
     if not follows:
         check_student(config)
     check_sources(config)
     placed, placing = placement_of(config) if config.cluster.used else ((), [])
     found = plan_of(config, facts_of(config), placed=placed)
     if as_json:
-        json.dump({**asdict(found), "placed": [asdict(one) for one in placed]}, sys.stdout, indent=1)
+        told = {**asdict(found), "placed": [asdict(one) for one in placed], "unsaid": unsaid}
+        json.dump(told, sys.stdout, indent=1)
         print()
     else:
-        print("\n".join([*found.lines(), *placing]))
+        print("\n".join([*found.lines(), *placing, *unsaid]))
     found.check()
 
 
 def eval_command(  # noqa: PLR0913  # one parameter per option
     out: _Out,
-    model: Annotated[list[Path] | None, typer.Option("--model", help="A model folder; repeatable.")] = None,
+    model: Annotated[
+        list[Path] | None, typer.Option("--model", help="A model, by folder or hub name; repeatable.")
+    ] = None,
     agent: Annotated[list[str] | None, typer.Option("--agent", help="A registered agent; repeatable.")] = None,
     config: _Config = None,
     preset: _Preset = None,

@@ -17,17 +17,18 @@ from envgym.credit.reference import is_greedy
 from envgym.credit.sources import Estimate, Truncation
 from envgym.env import THE_AGENT
 from envgym.episode import Episode, Group
+from envgym.jobs import Memory
 from envgym.registry import find, make_scheme
 from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.curriculum import EdgeOrder
 from envgym_agents.learn.evaluate import succeeded
-from envgym_agents.learn.members import Players, chosen, played_groups, sampled_only
+from envgym_agents.learn.members import Players, chosen, played_groups, sampled_only, whole_paths
 from envgym_agents.learn.pack import Row, rows_of
 from envgym_agents.learn.play import TaskOrder
 
 __all__ = [
-    "Collected", "collect", "credited", "metrics", "of_what_was_sampled", "running_of", "scheme_of", "teaches",
-    "truncation_of",
+    "Collected", "collect", "comparable", "credited", "metrics", "of_what_was_sampled", "running_of", "scheme_of",
+    "teaches", "truncation_of",
 ]  # fmt: skip
 
 
@@ -48,6 +49,23 @@ class Collected:
     def sampled(self) -> list[Group]:
         """All groups with every member that the policy sampled; greedy ones are none."""
         return [sampled_only(group) for group in self.whole]
+
+    def names(self) -> dict[str, Any]:
+        """All of it but the groups that teach, as JSON: episodes by their names."""
+        others, whole = ([[one.id for one in group] for group in groups] for groups in (self.others, self.whole))
+        return {"others": others, "whole": whole, "played": self.played}
+
+    @classmethod
+    def named(cls, stored: Mapping[str, Any], memory: Memory) -> "Collected":
+        """What `names` said. Raises KeyError for an episode that is not in the memory."""
+
+        def groups(names: Sequence[Sequence[str]]) -> list[Group]:
+            known = [tuple(memory[name] for name in group) for group in names]
+            return [Group(members[0].task_id, members) for members in known]
+
+        others, whole = groups(stored["others"]), groups(stored["whole"])
+        every = [episode for group in whole for episode in group]
+        return cls(others=others, whole=whole, episodes=every, played=stored["played"])
 
 
 async def collect(
@@ -77,19 +95,29 @@ async def collect(
 def teaches(group: Group, config: Reinforce, scheme: Scheme | None = None) -> bool:
     """Whether its outcomes differ (a bounded episode's as the scheme counts it), or what `teaches` asks for.
 
-    Where the scheme compares with a greedy member and must have one, a group in which that one's outcome is not
-    known (its world failed, a bound cut it off and that counts as not known) teaches nothing.
+    A group that cannot be compared (see `comparable`) teaches nothing.
     """
     known = outcome(truncation=truncation_of(config)).of(ledger := Ledger.of([group]))
-    if find("schemes", config.credit).greedy and config.credit_options.get("missing", "raise") == "raise":
-        marked = np.array([is_greedy(episode) for episode, _ in ledger.parts], np.bool_)
-        if not (marked & ~np.isnan(known)).any():
-            return False
+    if not comparable(group, config):
+        return False
     if config.teaches == "all":
         return bool(sampled_only(group).scored)
     if config.teaches == "credit":
         return any(credit.any() for credit in (scheme or scheme_of(config))([group]))
     return bool(np.nan_to_num(centre(known, ledger.group_G)).any())
+
+
+def comparable(group: Group, config: Reinforce) -> bool:
+    """Whether the greedy member's outcome is known, where the scheme compares with one and must have it.
+
+    It is not where its world failed, where a bound cut it off and that counts as not known, or where it became too
+    old for its group. True for any other scheme.
+    """
+    if not find("schemes", config.credit).greedy or config.credit_options.get("missing", "raise") != "raise":
+        return True
+    known = outcome(truncation=truncation_of(config)).of(ledger := Ledger.of([group]))
+    marked = np.array([is_greedy(episode) for episode, _ in ledger.parts], np.bool_)
+    return bool((marked & ~np.isnan(known)).any())
 
 
 def truncation_of(config: Reinforce) -> Truncation:
@@ -192,16 +220,18 @@ def credited(
 def metrics(found: Collected) -> dict[str, float]:
     """Means per scored episode of everything a step sampled, the groups that did not teach included.
 
-    Greedy members are in none of them; what they earned has a mean of its own.
+    Greedy members are in none of them; what they earned has a mean of its own. Nor are forks, which are counted:
+    they begin in chosen states, and say nothing of how a whole episode goes.
     """
-    episodes = [episode for episode in found.episodes if not is_greedy(episode)]
+    sampled = [episode for episode in found.episodes if not is_greedy(episode)]
+    episodes = whole_paths(sampled)
     scored = [episode for episode in episodes if episode.failure is None]
     means = {
         "groups": float(found.played),
         "zero_variance": 1.0 - len(found.groups) / max(found.played, 1),
         "failures": float(len(episodes) - len(scored)),
         "episodes": float(len(scored)),
-    }
+    } | _of_forks([episode for episode in sampled if episode.parent is not None])
     likeliest = [one.reward or 0.0 for one in found.episodes if is_greedy(one) and one.failure is None]
     if likeliest:
         means["greedy_reward"] = float(np.mean(likeliest))
@@ -211,6 +241,18 @@ def metrics(found: Collected) -> dict[str, float]:
     names = sorted({name for values in per_episode for name in values})
     means |= _by_actor(scored)
     return means | {name: float(np.mean([values.get(name, 0.0) for values in per_episode])) for name in names}
+
+
+def _of_forks(forks: Sequence[Episode]) -> dict[str, float]:
+    """How many continuations were played, and what they cost; nothing where none were."""
+    if not forks:
+        return {}
+    return {
+        "forks": float(len(forks)),
+        "fork_failures": float(sum(fork.failure is not None for fork in forks)),
+        "fork_turns": float(sum(len(fork.turns) for fork in forks)),
+        "fork_tokens": float(sum(fork.sampled_tokens for fork in forks)),
+    }
 
 
 def _by_actor(episodes: Sequence[Episode]) -> dict[str, float]:

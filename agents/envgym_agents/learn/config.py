@@ -6,32 +6,33 @@ A wrong value is refused with one line that names the field, the value and the b
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
 from envgym.limits import Limits
 from envgym.options import hint
+from envgym.others import Other
 from envgym_agents.learn.config_cluster import Cluster
 from envgym_agents.learn.config_loop import Curriculum, LoopSettings, Past, Watch
 from envgym_agents.learn.config_loss import LearnerMemory, Loss, refuse_unused
-from envgym_agents.learn.config_reinforce import Critic, Frozen, Members, Reinforce
+from envgym_agents.learn.config_reinforce import Critic, Forks, Frozen, Members, Reinforce
 from envgym_agents.learn.config_sampler import Sampler
 
 __all__ = [
-    "Cluster", "Critic", "Curriculum", "Evaluate", "LearnerMemory", "LoopSettings", "Loss", "Members",
+    "Cluster", "Critic", "Curriculum", "Evaluate", "Forks", "LearnerMemory", "LoopSettings", "Loss", "Members",
     "ModelConfig", "Past", "Reinforce", "Sampler", "TrainConfig", "WarmStart", "Watch", "load", "override",
 ]  # fmt: skip
 
 
 class ModelConfig(Frozen):
-    """Who learns: a small transformer made from scratch, or any local Hugging Face model folder.
+    """Who learns: a small transformer made from scratch, or any Hugging Face model folder or hub name.
 
     A fresh one has a tokenizer trained on the warm start's texts, in which every compact action is one token.
     """
 
     path: str | None = None
-    """a model folder; none makes a fresh transformer"""
+    """a model folder or hub name (organisation/name, or with @revision); none makes a fresh transformer"""
     tokenizer: str | None = None
     """of a fresh one: the model folder whose tokenizer it takes; none: one is trained on what the expert did"""
     size: str = "1M"
@@ -50,6 +51,8 @@ class ModelConfig(Frozen):
     """rank of low-rank adapters, of a model folder: they train in the place of all weights; 0: all weights do"""
     lora_alpha: float = Field(default=16.0, gt=0)
     """what adapters add counts lora_alpha / lora_rank times"""
+    others: dict[str, Other] = Field(default_factory=dict)
+    """who plays other actors of the world and never trains: user = "chat", or a table of agent, options, tools"""
 
     @model_validator(mode="after")
     def _answer_fits(self) -> Self:
@@ -207,7 +210,9 @@ class TrainConfig(Frozen):
                 f"{self.cluster.learners}: leave one of them out"
             )
         if not self.cluster.learners and self.learner.processes == 1:
-            refuse_unused(self.learner, ("restarts",), "the learner is in one process, which `envgym train` is")
+            refuse_unused(
+                self.learner, ("restarts", "patience_s"), "the learner is in one process, which `envgym train` is"
+            )
         return self
 
     @model_validator(mode="after")
@@ -245,6 +250,11 @@ class TrainConfig(Frozen):
     def learner_processes(self) -> int:
         """How many processes learn, wherever they are."""
         return self.cluster.learners or self.learner.processes
+
+    @property
+    def players(self) -> list[tuple[str, str]]:
+        """(field, name) of every registered agent that a training run plays with."""
+        return [("expert", self.expert), *(("evaluate.baselines", name) for name in self.evaluate.baselines)]
 
     @model_validator(mode="after")
     def _gap_to_something(self) -> Self:
@@ -319,5 +329,6 @@ def _fields(section: Sequence[Any]) -> list[str]:
     """The fields of a section, named by the path to it."""
     model: Any = TrainConfig
     for name in section:
-        model = model.model_fields[name].annotation
+        fields = getattr(model, "model_fields", None)
+        model = fields[name].annotation if fields else get_args(model)[-1]  # of a table by names, what they are of
     return list(model.model_fields)

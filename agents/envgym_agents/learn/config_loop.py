@@ -26,10 +26,10 @@ def _refuse_changed(section: _Section, names: tuple[str, ...], why: str) -> None
 class Curriculum(_Section):
     """Which tasks are drawn: pass after pass over all, or those at the edge of competence more often."""
 
-    kind: Literal["none", "solve-rate"] = "none"
-    """solve-rate: by p (1 - p) of a task's estimated solve rate p"""
+    kind: Literal["none", "solve-rate", "failures"] = "none"
+    """by a task's estimated solve rate p: as 4 p (1 - p), or 1 - p (Kimi k1.5)"""
     sharpness: float = Field(default=2.0, ge=0)
-    """of "solve-rate": the power of that weight; 0: all the same"""
+    """the power of that weight; 0: all the same, 1: of "failures" as in its paper"""
     explore: float = Field(default=0.2, ge=0, le=1)
     """share of the draws that goes to tasks which were drawn least"""
     memory: float = Field(default=0.7, ge=0, le=1)
@@ -112,12 +112,14 @@ class Watch(_Section):
     """stop: the mean entropy of sampled tokens is below it, in nats"""
     gradient: float = Field(default=0.0, ge=0)
     """stop: the gradient is this many times as long as the median of the last 20 steps'"""
+    skipped: int = Field(default=5, ge=0)
+    """stop: steps (in a warm start updates) in a row whose gradient was no number, so nothing was learned"""
     gap: float = Field(default=0.0, ge=0)
     """stop: the reward's gain since the first step exceeds that of `reinforce.metric` by more"""
     patience: int = Field(default=3, ge=1)
-    """steps in a row that it takes"""
+    """steps in a row that it takes; `skipped` says its own"""
 
     @property
     def stops(self) -> bool:
         """Whether anything can end a run early."""
-        return any((self.mismatch, self.entropy, self.gradient, self.gap))
+        return any((self.mismatch, self.entropy, self.gradient, self.skipped, self.gap))

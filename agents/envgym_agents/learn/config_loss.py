@@ -5,10 +5,12 @@ A part of `reinforce`. Whatever a chosen loss has no use for is refused, so no s
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from envgym_agents.learn.config_kinds import Frozen, Mask, Preference, Rec, refuse_unused
 
 __all__ = [
-    "Correction", "Distill", "Divergence", "Frozen", "LearnerMemory", "Loss", "Mask", "Preference", "Prices",
+    "Correction", "Distill", "Divergence", "Frozen", "LearnerMemory", "Loss", "Mask", "Preference", "Prices", "Rec",
     "Streams", "refuse_unused",
 ]  # fmt: skip
 
@@ -28,20 +30,6 @@ Kind = Literal[
     "distill",
 ]
 Scope = Literal["none", "token", "turn", "sequence"]
-
-
-class Frozen(BaseModel):
-    """A section of a configuration: its fields' docstrings are what `envgym train --settings` says of them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
-
-
-def refuse_unused(section: Frozen, names: tuple[str, ...], why: str) -> None:
-    """Raise ValueError when one of these fields is not what it is by default. why: "has no use where ..."."""
-    for name in names:
-        value, info = getattr(section, name), type(section).model_fields[name]
-        if value != info.get_default(call_default_factory=True):
-            raise ValueError(f"{name} {value!r} has no use where {why}")
 
 
 class Correction(Frozen):
@@ -171,42 +159,6 @@ class Prices(Frozen):
         return self
 
 
-class Preference(Frozen):
-    """Of "dpo": what is compared, with which reference, and how."""
-
-    unit: Literal["trajectory", "turn"] = "trajectory"
-    """episodes of one group, or turns that were sampled in the same context"""
-    against: Literal["sampled", "reference"] = "sampled"
-    """the reference policy: the one that played, or the model that RL begins with"""
-    beta: float = Field(default=0.1, gt=0)
-    """how sharply preferences are read"""
-    margin: float = Field(default=0.0, ge=0)
-    """least difference of mean credit that makes a preference"""
-    smoothing: float = Field(default=0.0, ge=0, lt=0.5)
-    """the share of preferences that are taken to be the wrong way round"""
-    mean: bool = False
-    """whether log-ratios are per token, so that length decides nothing"""
-
-
-class Mask(Frozen):
-    """NLPO: only what is in the nucleus of a masking policy is sampled and learned, a copy of the policy.
-
-    A sampler that is not this process's own model is not masked: what it drew outside trains nothing, and the
-    metric `masked_out` counts it.
-    """
-
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    """the masking policy's probability that stays open; 1: no mask"""
-    renew_every: int = Field(default=0, ge=0)
-    """updates after which it is the policy as it is then; 0: it stays the model that RL begins with"""
-
-    @model_validator(mode="after")
-    def _renews_what_there_is(self) -> Self:
-        if self.top_p == 1:
-            refuse_unused(self, ("renew_every",), "mask.top_p is 1: nothing is masked")
-        return self
-
-
 class Loss(Frozen):
     """What an update descends. docs/training.md says which choices are which paper's."""
 
@@ -226,14 +178,12 @@ class Loss(Frozen):
     """of "topr": the greatest weight of a negative episode"""
     variant: Literal["full", "sequence", "free"] = "full"
     """of "a-lol": the importance weight, of the episode, of each token, none"""
+    against: Literal["sampled", "reference"] = "sampled"
+    """of "a-lol": what that weight divides by: who played, or the model that RL begins with"""
     weight_clip: float = Field(default=0.9, gt=0, lt=1)
     """of "a-lol": how far that weight may be from 1"""
     tau: float = Field(default=1.0, ge=0)
     """of "opmd", "kimi-opmd": how near the policy stays"""
-    sides: Literal["one", "two", "ring"] = "one"
-    """of "rec": which tokens outside the band keep their gradient"""
-    outer: float = Field(default=2.0, ge=1)
-    """of "rec" with sides "ring": where the ring ends, as a multiple of the band's bounds"""
     least: float = 0.0
     """of "expert-iteration": mean credit above which an episode is imitated"""
     credit_scale: Literal["none", "std"] = "none"
@@ -246,6 +196,7 @@ class Loss(Frozen):
     """the share of tokens, those of highest entropy, that `entropy_gate` lets through"""
     entropy_gate: Literal["policy", "bonus", "both"] = "policy"
     """what is gated: the policy's loss, the entropy bonus, or both"""
+    rec: Rec = Rec()
     preference: Preference = Preference()
     distill: Distill = Distill()
     correction: Correction = Correction()
@@ -264,7 +215,10 @@ class Loss(Frozen):
         """Whether it asks how likely a token was to who sampled it."""
         corrects = self.correction.weight != "none" or self.correction.reject != "none"
         against = self.kind == "dpo" and self.preference.against == "sampled"
-        return self.kind in ("topr", "a-lol") or against or corrects or (self.has_ratio and self.old == "sampled")
+        weighs = self.kind == "topr" or (
+            self.kind == "a-lol" and self.variant != "free" and self.against == "sampled"
+        )
+        return weighs or against or corrects or (self.has_ratio and self.old == "sampled")
 
     @property
     def clips(self) -> bool:
@@ -291,16 +245,14 @@ class Loss(Frozen):
         clipped = ("ppo", "cispo", "rec")
         own: dict[str, tuple[str, ...]] = {
             "ratio": clipped, "pre_clip": clipped, "dual_clip": ("ppo",), "taper": ("topr",), "variant": ("a-lol",),
-            "weight_clip": ("a-lol",), "tau": ("opmd", "kimi-opmd"), "sides": ("rec",), "outer": ("rec",),
+            "weight_clip": ("a-lol",), "against": ("a-lol",), "tau": ("opmd", "kimi-opmd"), "rec": ("rec",),
             "least": ("expert-iteration",), "preference": ("dpo",), "distill": ("distill",),
         }  # fmt: skip
         for name, kinds in own.items():
             if self.kind not in kinds:
                 refuse_unused(self, (name,), f"kind is {self.kind!r}")
         if self.kind == "a-lol" and self.variant == "free":
-            refuse_unused(self, ("weight_clip",), "variant is 'free'")
-        if self.kind == "rec" and self.sides != "ring":
-            refuse_unused(self, ("outer",), f"sides is {self.sides!r}")
+            refuse_unused(self, ("weight_clip", "against"), "variant is 'free'")
         if self.kl == 0:
             refuse_unused(self, ("divergence",), "kl is 0")
         if self.entropy_share == 1:
@@ -369,7 +321,7 @@ class Loss(Frozen):
     @property
     def wants_reference(self) -> bool:
         """Whether another model is asked: the one that RL begins with, or a teacher."""
-        against = self.kind == "dpo" and self.preference.against == "reference"
+        against = (self.kind == "dpo" and self.preference.against == "reference") or self.against == "reference"
         return self.kl > 0 or against or self.kind == "distill" or (self.mask.top_p < 1 and not self.renews_mask)
 
     @property
@@ -386,6 +338,8 @@ class Loss(Frozen):
 class LearnerMemory(Frozen):
     """How a learner's pass is computed. Memory and time, not mathematics: the result is the same to rounding."""
 
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """what matrix products are computed in; weights, optimiser and loss stay float32"""
     chunk: int = Field(default=1024, ge=1)
     """sampled positions whose logits exist at once; fewer where logits_mib says so"""
     logits_mib: int = Field(default=256, ge=1)
@@ -398,3 +352,5 @@ class LearnerMemory(Frozen):
     """processes that weights, gradients and optimiser are divided over (FSDP2)"""
     restarts: int = Field(default=2, ge=0)
     """times that a run goes on by itself from its last checkpoint after it lost one"""
+    patience_s: float = Field(default=1800.0, gt=0)
+    """seconds that they wait for each other in one exchange; who gives no answer until then is lost"""

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from envgym_agents.learn.config_loop import LoopSettings
 from envgym_agents.learn.config_loss import Frozen, Loss
 
-__all__ = ["Critic", "Frozen", "Members", "Reinforce"]
+__all__ = ["Critic", "Forks", "Frozen", "Members", "Reinforce"]
 
 
 class Critic(Frozen):
@@ -103,6 +103,32 @@ class Critic(Frozen):
         return self
 
 
+class Forks(Frozen):
+    """States of a group's episodes that are gone back to: more members of the group, which share a history.
+
+    Their world and agent are forked while the episode is played. A scheme that takes values from forks needs some.
+    """
+
+    points: int = Field(default=0, ge=0)
+    """states of each episode; 0: none"""
+    times: int = Field(default=1, ge=1)
+    """continuations of each"""
+    by: Literal["uniform", "entropy"] = "uniform"
+    """which states: drawn, or before the turns that the policy was least certain of"""
+    turns: int = Field(default=0, ge=0)
+    """most turns that an episode's continuations may be expected to take, going by its own; 0: no bound"""
+
+    @model_validator(mode="after")
+    def _only_what_is_used(self) -> Self:
+        if not self.points:
+            for name, info in type(self).model_fields.items():
+                if getattr(self, name) != info.default:
+                    raise ValueError(f"{name} {getattr(self, name)!r} has no use where points is 0")
+        if 0 < self.turns < self.times:
+            raise ValueError(f"turns {self.turns} is below times {self.times}: no state could be continued")
+        return self
+
+
 class Members(Frozen):
     """How a group comes to its members: all that were played, or those chosen from more.
 
@@ -125,11 +151,17 @@ class Members(Frozen):
     """of "adaptive": half a group of each side ends a task's rounds, or one success"""
     above: float = 0.0
     """an episode whose reward is above it is a success"""
+    forks: Forks = Forks()
 
     @model_validator(mode="after")
     def _only_its_own(self) -> Self:
+        if self.forks.points and self.kind != "plain":
+            raise ValueError(
+                f"forks.points {self.forks.points} has no use where kind is {self.kind!r}: a group is cut down "
+                "before anything is forked; make kind 'plain', or points 0"
+            )
         own = {
-            "plain": (), "resample-on-correct": ("played", "errors", "failures", "above"),
+            "plain": ("forks",), "resample-on-correct": ("played", "errors", "failures", "above"),
             "adaptive": ("per_round", "rounds", "enough", "above"),
         }[self.kind]  # fmt: skip
         for name, info in type(self).model_fields.items():
@@ -186,8 +218,8 @@ class Reinforce(Frozen):
     entropy: float = Field(default=0.0, ge=0)
     """weight of the entropy bonus"""
     loss: Loss = Loss()
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    """longer gradients are shortened to it"""
+    max_grad_norm: float = Field(default=1.0, ge=0)
+    """longer gradients are shortened to it; 0: none is"""
     checkpoint_every: int = Field(default=10, ge=1)
     """steps between two checkpoints: what a resumed run repeats at most"""
     loop: LoopSettings = LoopSettings()
@@ -196,6 +228,15 @@ class Reinforce(Frozen):
     def _enough_to_choose_from(self) -> Self:
         if self.members.kind == "resample-on-correct" and self.members.played < self.group:
             raise ValueError(f"members.played {self.members.played} is below group {self.group}")
+        return self
+
+    @model_validator(mode="after")
+    def _forks_what_is_played(self) -> Self:
+        if self.members.forks.points and self.loop.past.kind == "alone":
+            raise ValueError(
+                f"members.forks.points {self.members.forks.points} has no use where loop.past.kind is 'alone': "
+                "nothing is played that could be forked"
+            )
         return self
 
     @model_validator(mode="after")

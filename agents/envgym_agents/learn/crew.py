@@ -59,10 +59,13 @@ class Crew:
     """A context manager of `size` processes that wait for requests.
 
     Under torchrun the other ranks are there already, and only this one's is started. threads: of torch in each.
+    patience_s: how long they wait for each other before one that gives no answer is lost.
     """
 
-    def __init__(self, size: int, *, device: str = "cpu", threads: int | None = None) -> None:
-        self.size = size
+    def __init__(
+        self, size: int, *, device: str = "cpu", threads: int | None = None, patience_s: float = 1800.0
+    ) -> None:
+        self.size, self._patience_s = size, patience_s
         self._device, self._threads = device, threads or max(1, torch.get_num_threads() // size)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._lines: list[Connection] = []
@@ -96,6 +99,7 @@ class Crew:
             self.size,
             self._device,
             self._threads,
+            self._patience_s,
             *(one.fileno() for one in passed),
         ]
         try:
@@ -140,15 +144,27 @@ class Crew:
 
     def _what_happened(self, asked: str, error: str) -> str:
         killed = self._gone(5.0)
+        # who waited in vain has ended and said so; the first one is there where it has told the error
+        ended = [rank for rank, one in enumerate(self._processes) if one.poll() is not None]
+        waited = "timed out" in error.lower() or any("timed out" in self._text(rank).lower() for rank in ended)
+        silent = [rank for rank in range(len(self._processes)) if rank not in ended and (rank or not error)]
+        if silent and not killed and waited:
+            for rank in silent:  # it would not hear that it is to end
+                self._processes[rank].kill()
+            how = f"gave the others no answer in learner.patience_s = {self._patience_s:g} s"
+            return lost(f"{silent[0]} of the {self.size}", f"pid {self._processes[silent[0]].pid}", how, asked, "")
         who = killed or [rank for rank, one in enumerate(self._processes) if one.returncode] or [0]
         rank = who[0]
         process = self._processes[rank]
         code = process.returncode
         how = f"was killed by {signal.Signals(-code).name}" if code is not None and code < 0 else "broke"
-        self._said[rank].seek(0)
-        text = self._said[rank].read().decode(errors="replace").strip()
-        told = "" if killed else error or " ".join(text.splitlines()[-1:])
+        told = "" if killed else error or " ".join(self._text(rank).splitlines()[-1:])
         return lost(f"{rank} of the {self.size}", f"pid {process.pid}", how, asked, told)
+
+    def _text(self, rank: int) -> str:
+        """What a process has said."""
+        self._said[rank].seek(0)
+        return str(self._said[rank].read().decode(errors="replace").strip())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -7,7 +7,7 @@ or a policy's server have no room, fewer play at a time, and those that were ref
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from envgym.episode import Episode
 from envgym.errors import InfrastructureFailure, Overloaded, PoolFull
@@ -40,14 +40,20 @@ class Crowd:
         self._failed = deque(maxlen=self.recent)
 
     async def play(self, jobs: Sequence[Job]) -> list[Episode]:
-        """Play jobs side by side; their episodes sorted by id."""
-        tasks = [asyncio.create_task(self._one(job)) for job in jobs]
+        """Play jobs side by side, and those that follow from them; their episodes sorted by id."""
+        tasks = [asyncio.create_task(self._all_of(job)) for job in jobs]
         try:
-            return sorted(await asyncio.gather(*tasks), key=lambda episode: episode.id)
+            found = [episode for episodes in await asyncio.gather(*tasks) for episode in episodes]
+            return sorted(found, key=lambda episode: episode.id)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _all_of(self, job: Job) -> list[Episode]:
+        """Its episode, and as soon as that has ended those of the jobs that follow from it."""
+        episode = await self._one(replace(job, then=None))
+        return [episode, *(await self.play(job.then(episode)) if job.then is not None else ())]
 
     async def _one(self, job: Job) -> Episode:
         while True:

@@ -3,8 +3,9 @@
 A group of episodes teaches by how its members differ, and outcomes that are 0 or 1 with probability p differ most
 (variance p (1 - p)) at a half: what is always solved teaches as little as what never is. Rates change while the
 policy learns, so older groups count less, and a share of the draws goes to what was drawn least.
+Or most often what fails most (weight 1 - p), which needs tasks that can be solved: what cannot gets the most.
 Sources: learnability p (1 - p) as a task's weight, Rutherford et al. 2024 (arXiv 2408.15099), Foster et
-al. 2025 (arXiv 2502.12272).
+al. 2025 (arXiv 2502.12272); prioritized sampling by 1 - p, Kimi k1.5 (2025, arXiv 2501.12599).
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from envgym.episode import Group
 from envgym.task import Task
 from envgym_agents.learn.config_loop import Curriculum
+from envgym_agents.learn.members import whole_paths
 from envgym_agents.learn.play import TaskOrder
 
 __all__ = ["EdgeOrder", "order_of"]
@@ -69,7 +71,8 @@ class EdgeOrder:
 
     def _chances(self, left: NDArray[np.bool_]) -> NDArray[np.float64]:
         rates, explore = self.rates, self.config.explore
-        edge = np.where(left, (4.0 * rates * (1.0 - rates)) ** self.config.sharpness, 0.0)
+        weight = 4.0 * rates * (1.0 - rates) if self.config.kind == "solve-rate" else 1.0 - rates
+        edge = np.where(left, weight**self.config.sharpness, 0.0)
         rare = left & (self._drawn == self._drawn[left].min())
         mixed = (1.0 - explore) * edge / edge.sum() + explore * rare / rare.sum()
         found: NDArray[np.float64] = mixed / mixed.sum()
@@ -80,7 +83,7 @@ class EdgeOrder:
         numbers = []
         for group in groups:
             number = self._index[group.task_id]
-            known = [episode for episode in group if episode.failure is None]
+            known = [one for one in whole_paths(group) if one.failure is None]
             good = sum((group.reward(episode) or 0.0) > self.config.above for episode in known)
             self._solved[number] = self.config.memory * self._solved[number] + good
             self._tried[number] = self.config.memory * self._tried[number] + len(known)

@@ -1,6 +1,7 @@
 """The run folder: what a training run writes, and which of its stages are done.
 
 config.json                the configuration; a resumed run may change how long it goes on, no more
+names.json                 the folder of each hub name that it began with, so that it goes on with that copy
 stages.json                results of finished stages; a stage found here is not run again
 metrics.jsonl              one line per RL step
 restarts.jsonl             one line per lost process of the learner, after which the run went on by itself
@@ -14,7 +15,7 @@ report.json warm_start.png learning_curve.png
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from envgym.store import StoreReader
 from envgym_agents.learn.checkpoint import write_json
 from envgym_agents.learn.config import TrainConfig
 
-__all__ = ["DURATION", "TRAJECTORIES", "RunFolder", "check_begun", "differing"]
+__all__ = ["DURATION", "TRAJECTORIES", "RunFolder", "check_begun", "configuration_of", "differing", "names_of"]
+
+NAMES = "names.json"
 
 TRAJECTORIES = "trajectories"
 """The store of all episodes, in a run's folder."""
@@ -42,7 +45,7 @@ class RunFolder:
         self._stages: dict[str, Any] = {}
         if (self.path / "stages.json").exists():
             self._stages = json.loads((self.path / "stages.json").read_text())
-        earlier = _stored(stored) if stored.exists() else None
+        earlier = configuration_of(stored) if stored.exists() else None
         # a finished stage is not run again: a new bound on it would say what was not done
         open_bounds = [name for name in DURATION if name.partition(".")[0] not in self._stages]
         if earlier is not None and (changed := differing(earlier, config, may_differ=open_bounds)):
@@ -63,6 +66,10 @@ class RunFolder:
         self._stages[stage] = result
         write_json(self.path / "stages.json", self._stages)
 
+    def remember(self, names: Mapping[str, str]) -> None:
+        """Keep what hub names mean here; what was kept before stays as it is."""
+        write_json(self.path / NAMES, {**names, **names_of(self.path)})
+
     @property
     def trajectories(self) -> Path:
         """The store of all episodes."""
@@ -75,17 +82,29 @@ class RunFolder:
             return [reader[one] for one in sorted(reader.ids) if own.fullmatch(one)]
 
 
+def names_of(path: str | Path) -> dict[str, str]:
+    """The folder of each hub name that a run began with; {} of one that has begun with none, or not begun."""
+    kept = Path(path) / NAMES
+    return dict(json.loads(kept.read_text())) if kept.exists() else {}
+
+
 def check_begun(path: str | Path, *, resume: bool) -> Path:
-    """The file of a run's configuration. Raises ValueError when it is there and should not be, or the other way."""
+    """The file of a run's configuration. Raises ValueError when it is there and should not be, or the other way.
+
+    A new run wants a folder of its own: one that holds something else is refused too, but for `TRAJECTORIES`, where
+    its sandboxes may have been prepared.
+    """
     stored = Path(path) / "config.json"
     if stored.exists() and not resume:
         raise ValueError(f"{path} already holds a run; resume it (--resume) or choose another folder")
     if resume and not stored.exists():
         raise ValueError(f"{path} holds no run to resume: there is no {stored.name}")
+    if not resume and stored.parent.is_dir() and any(one.name != TRAJECTORIES for one in stored.parent.iterdir()):
+        raise ValueError(f"{path} holds other things and no run; name a new folder")
     return stored
 
 
-def _stored(path: Path) -> TrainConfig:
+def configuration_of(path: Path) -> TrainConfig:
     """The configuration of a run folder; of one from before there was a choice, playing and learning took turns."""
     values = json.loads(path.read_text())
     reinforce = values.get("reinforce", {})
@@ -103,6 +122,7 @@ DURATION = frozenset(
         "threads",
         "learner.processes",
         "learner.restarts",
+        "learner.patience_s",
         "cluster",
         "snapshot_every",
         "reinforce.steps",

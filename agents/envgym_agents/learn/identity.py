@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from envgym_agents.hub import folder_of
 from envgym_agents.learn.folder import RunFolder
 from envgym_agents.learn.report import GREEDY
 from envgym_agents.learn.resolve import check_folder
@@ -16,13 +17,15 @@ __all__ = ["claim", "compared"]
 
 
 def compared(agents: Sequence[str], models: Sequence[Path]) -> dict[str, Path]:
-    """Label -> model folder: its last two path parts.
+    """Label -> model folder: its last two path parts, or both parts of its name on the hub.
 
     Raises ValueError for what is no model folder, and for a label that names two of the agents and models.
     """
-    for path in models:
+    folders = [folder_of(path) for path in models]
+    for path in folders:
         check_folder("model", path)
-    labels = ["-".join(path.resolve().parts[-2:]).strip("/") for path in models]
+    named = (path.resolve() if path.exists() else path for path in models)
+    labels = ["-".join(path.parts[-2:]).strip("/") for path in named]
     times = Counter([*agents, *labels, *(label + GREEDY for label in labels)])
     for label, count in times.items():
         if count > 1:
@@ -31,7 +34,7 @@ def compared(agents: Sequence[str], models: Sequence[Path]) -> dict[str, Path]:
                 f"{label!r} names {count} of what is to be compared ({', '.join(paths) or 'agents'}): a model is "
                 "called by the last two parts of its path; name each once, under paths that end differently"
             )
-    return dict(zip(labels, models, strict=True))
+    return dict(zip(labels, folders, strict=True))
 
 
 def claim(folder: RunFolder, label: str, path: Path) -> None:

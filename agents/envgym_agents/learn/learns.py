@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -11,7 +11,14 @@ from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.pack import Row
 from envgym_agents.learn.score import Scorer
 
-__all__ = ["Learns"]
+__all__ = ["Imitated", "Learns"]
+
+
+class Imitated(NamedTuple):
+    """The loss of an update, in nats, and whether it was left out, because its gradient was no number."""
+
+    loss: float
+    skipped: bool
 
 
 class Learns(Protocol):
@@ -48,8 +55,8 @@ class Learns(Protocol):
         """Learn from groups of episodes by their credit; returns metrics."""
         ...
 
-    def imitate(self, rows: Sequence[Row], *, lr: float) -> float:
-        """Learn to say what was said; returns the loss before."""
+    def imitate(self, rows: Sequence[Row], *, lr: float) -> Imitated:
+        """Learn to say what was said; returns the loss before, and whether the update was left out."""
         ...
 
     def validate(self, rows: Sequence[Row]) -> tuple[float, float]:

@@ -4,7 +4,7 @@ Everything drawn is a function of (seed, step, number of the group, number of th
 what finished first, and a run that goes on plays the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,13 +12,18 @@ import numpy as np
 from envgym.credit.groups import Adaptive, malformed_share, resample_on_correct
 from envgym.credit.reference import GREEDY, is_greedy
 from envgym.episode import Episode, Group
+from envgym.growing import growing
 from envgym.jobs import Job
 from envgym.policy import AgentFactory
+from envgym.stems import Forking, Stems
 from envgym.task import Task
 from envgym_agents.learn.config_reinforce import Members, Reinforce
 from envgym_agents.learn.play import Arena, seed_of
 
-__all__ = ["Players", "adaptive_of", "chosen", "played_groups", "sampled_only", "slot"]
+__all__ = [
+    "Players", "adaptive_of", "chosen", "in_rounds", "played_groups", "sampled_only", "slot", "stems_of",
+    "whole_paths",
+]  # fmt: skip
 
 
 def slot(step: int, number: int) -> str:
@@ -39,10 +44,10 @@ class Players:
     step: int
     greedy: AgentFactory | None = None
 
-    def jobs(self, number: int, task: Task, members: range) -> list[Job]:
-        """Sampled members of one group; with the first of them, the greedy one."""
+    def jobs(self, number: int, task: Task, members: range, stems: Stems) -> list[Job]:
+        """Sampled members of one group, which grow as the stems say; with the first of them, the greedy one."""
         name = slot(self.step, number)
-        found = [
+        sampled = (
             self.arena.job(
                 task,
                 self.make_agent,
@@ -51,7 +56,8 @@ class Players:
                 group=name,
             )
             for member in members
-        ]
+        )
+        found = [growing(job, stems) if stems.forking.points else job for job in sampled]
         if self.greedy is not None and members.start == 0:
             likeliest = self.arena.noted(GREEDY).job(
                 task,
@@ -71,22 +77,21 @@ async def played_groups(
 
     With members of kind "adaptive" round follows round, each of the tasks of which not enough is known.
     """
-    members = config.members
     found: dict[int, tuple[Episode, ...]] = dict.fromkeys(numbers, ())
     task_of = dict(zip(numbers, tasks, strict=True))
     adaptive = adaptive_of(config)
-    count = members.played if members.kind == "resample-on-correct" else config.group
-    wanted = dict.fromkeys(numbers, count if adaptive is None else adaptive.per_round)
+    wanted = dict.fromkeys(numbers, _at_first(config, adaptive))
     begun, rounds = dict.fromkeys(numbers, 0), 0
     while wanted:
-        jobs = [
-            job
-            for number, more in wanted.items()
-            for job in players.jobs(number, task_of[number], range(begun[number], begun[number] + more))
-        ]
         by_group: dict[str, list[Episode]] = {}
-        for episode in await players.arena.play(jobs):
-            by_group.setdefault(episode.group, []).append(episode)
+        async with stems_of(config) as stems:
+            jobs = [
+                job
+                for number, more in wanted.items()
+                for job in players.jobs(number, task_of[number], range(begun[number], begun[number] + more), stems)
+            ]
+            for episode in await players.arena.play(jobs):
+                by_group.setdefault(episode.group, []).append(episode)
         for number, more in wanted.items():
             found[number] += tuple(by_group.get(slot(players.step, number), ()))
             begun[number] += more
@@ -98,11 +103,43 @@ async def played_groups(
     ]
 
 
+async def in_rounds(config: Reinforce, play: Callable[[range], Awaitable[Sequence[Episode]]]) -> Group:
+    """One whole group by itself, a greedy member last. play: those of its members that have these numbers."""
+    adaptive = adaptive_of(config)
+    numbers, found, rounds = range(_at_first(config, adaptive)), list[Episode](), 0
+    while True:
+        found += await play(numbers)
+        rounds += 1
+        group = Group(found[0].task_id, tuple(sorted(found, key=lambda episode: episode.id)))
+        wanted = {} if adaptive is None else adaptive.wanted({group.task_id: sampled_only(group)}, rounds)
+        if not wanted:
+            return group
+        numbers = range(numbers.stop, numbers.stop + wanted[group.task_id])
+
+
+def _at_first(config: Reinforce, adaptive: Adaptive | None) -> int:
+    """How many members a group has, or its first round."""
+    if adaptive is not None:
+        return adaptive.per_round
+    return config.members.played if config.members.kind == "resample-on-correct" else config.group
+
+
 def _next(
     adaptive: Adaptive, task_of: Mapping[int, Task], found: Mapping[int, tuple[Episode, ...]], rounds: int
 ) -> dict[int, int]:
     so_far = {str(number): sampled_only(Group(task_of[number].id, found[number])) for number in found}
     return {int(number): more for number, more in adaptive.wanted(so_far, rounds).items()}
+
+
+def stems_of(config: Reinforce) -> Stems:
+    """Where episodes of a configuration are forked while they are played."""
+    forks = config.members.forks
+    return Stems(Forking(forks.points, forks.times, forks.by, forks.turns))
+
+
+def whole_paths(episodes: Iterable[Episode]) -> list[Episode]:
+    """Those that were played from their beginning: a fork's own turns are the rest of a path that was chosen."""
+    return [episode for episode in episodes if episode.parent is None]
 
 
 def sampled_only(group: Group) -> Group:

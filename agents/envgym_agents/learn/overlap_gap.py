@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from envgym.buffer import Taken
+from envgym.credit.reference import is_greedy
 from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.head import Asked
 from envgym_agents.learn.learns import Learns
@@ -27,9 +28,10 @@ def sampler_gap(learner: Learns, taken: Taken, config: Reinforce) -> dict[str, f
     for group in taken.groups:
         for episode in group:
             runs = [run.version for turn in episode.turns for run in turn.versions]
-            if episode.failure is not None or not runs or set(runs) != {taken.version}:
+            if episode.failure is not None or is_greedy(episode) or set(runs) != {taken.version}:
                 continue
-            rows = rows_of(episode, np.ones(episode.sampled_tokens, np.float32))
+            ones, path = np.ones(episode.sampled_tokens, np.float32), group.path(episode)
+            rows = rows_of(episode, ones, history=path, root=group.root(episode))
             parts = batches(rows, max_tokens=learner.max_tokens, share_prefixes=False, device=learner.device)
             found = [(learner.scorer.score(part, other=other, asked=asked), part) for part in parts]
             gaps = [((one.logprobs - part.logprobs).abs() * one.inside).max() for one, part in found]

@@ -5,8 +5,10 @@ follows depends on which one happened to finish first.
 """
 
 import inspect
+import json
+import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
@@ -18,6 +20,7 @@ from envgym.episode import Episode, Group
 from envgym.errors import InfrastructureFailure
 from envgym.jobs import Job, Memory, stream
 from envgym.limits import Limits
+from envgym.others import Other, makers
 from envgym.policy import Agent, AgentFactory
 from envgym.registry import make
 from envgym.rollout import Rollout
@@ -26,6 +29,8 @@ from envgym.task import Task
 from envgym_agents.learn.config import TrainConfig
 
 __all__ = ["Arena", "Scripted", "TaskOrder", "arena_of", "seed_of"]
+
+_LOG = logging.getLogger("envgym")
 
 
 def seed_of(*parts: int) -> int:
@@ -104,7 +109,7 @@ class Arena:
     retries: how often an episode whose world failed is played again afresh. max_failures: the share of episodes
     that may fail for good in one `play`; more is no accident of single worlds, and nothing can be learned from the
     rest. elsewhere: who plays in the place of this process; gives of a task and an agent's factory what a job of
-    them is played by (`Job.elsewhere`).
+    them is played by (`Job.elsewhere`). others: who plays other actors of the world, whoever acts.
     """
 
     env: str
@@ -116,12 +121,15 @@ class Arena:
     max_failures: float = 1.0
     memory: Memory | None = None
     elsewhere: Callable[[Task, AgentFactory], Callable[[Job], Awaitable[Episode]]] | None = None
+    others: Mapping[str, Other] = field(default_factory=dict)
 
     def by(self, who: str, *, weights: str = "") -> "Arena":
         """The same arena for episodes that `who` plays, with weights of this digest: their provenance says so."""
         versions = [(name, version(name)) for name in ("envgym", "torch", "transformers")]
         told = (("weights", weights),) if weights else ()
-        provenance = (*versions, ("environment", self.env), ("agent", who), *told)
+        given = {actor: one.model_dump() for actor, one in self.others.items()}
+        others = (("actors", json.dumps(given, sort_keys=True)),) if given else ()
+        provenance = (*versions, ("environment", self.env), ("agent", who), *others, *told)
         return replace(self, rollout=replace(self.rollout, provenance=provenance))
 
     def noted(self, *lines: tuple[str, str]) -> "Arena":
@@ -148,6 +156,7 @@ class Arena:
             rollout=self.rollout,
             group=group,
             elsewhere=None if self.elsewhere is None else self.elsewhere(task, make_agent),
+            others=makers(self.others, seed=seed),
         )
 
     async def play(
@@ -168,6 +177,9 @@ class Arena:
                 f"{len(failures)} of {len(episodes)} episodes failed, more than max_failures allows "
                 f"({self.max_failures:g} of all); {count} of them in {kind[1]}: {kind[0]}: {kind[2]}"
             )
+        acted = {turn.actor for episode in episodes for turn in episode.turns}
+        for actor in sorted(self.others.keys() - acted) if acted else ():
+            _LOG.warning("model.others.%s: none of %d episodes asked for that actor", actor, len(episodes))
         for episode in episodes:
             self.remember_failed(episode)  # few enough to count as how they ended
         return sorted(episodes, key=lambda episode: episode.id)
@@ -209,4 +221,5 @@ def arena_of(config: TrainConfig, backend: SandboxBackend | None) -> Arena:
         concurrency=config.concurrency,
         retries=config.reinforce.loop.retries,
         max_failures=config.max_failures,
+        others=config.model.others,
     )

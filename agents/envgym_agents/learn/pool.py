@@ -20,7 +20,7 @@ from envgym_agents.learn.evaluate import (
     evaluation,
     merged,
 )
-from envgym_agents.learn.folder import DURATION, RunFolder, differing
+from envgym_agents.learn.folder import DURATION, RunFolder, configuration_of, differing
 from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, STUDENT, difference_table, gains, table
 
 __all__ = ["report_runs"]
@@ -32,7 +32,7 @@ def _opened(path: Path) -> tuple[TrainConfig, RunFolder]:
     stored = path / "config.json"
     if not stored.exists():
         raise ValueError(f"{path} holds no run: there is no {stored.name}")
-    config = TrainConfig.model_validate_json(stored.read_text())
+    config = configuration_of(stored)
     folder = RunFolder(path, config, resume=True)
     if missing := [name for name in (BEFORE, AFTER) if folder.done(f"evaluate-{name}") is None]:
         raise ValueError(
@@ -56,6 +56,12 @@ def _experiment(paths: Sequence[Path]) -> list[tuple[TrainConfig, RunFolder]]:
     for path, (own, _) in zip(paths, opened, strict=True):
         if changed := ", ".join(differing(opened[0][0], own, may_differ=_MAY_DIFFER)):
             raise ValueError(f"{paths[0]} and {path} are different experiments; they differ in: {changed}")
+    by_seed: dict[int, Path] = {}
+    for path, (own, _) in zip(paths, opened, strict=True):
+        if (other := by_seed.setdefault(own.seed, path)) != path:
+            raise ValueError(
+                f"{other} and {path} are both of seed {own.seed}, and would count as two: name one run of each seed"
+            )
     return opened
 
 
@@ -63,8 +69,8 @@ def report_runs(paths: Sequence[Path], console: Console | None, *, against: Sequ
     """The pooled table of some run folders, what RL gained over all of them, and in each.
 
     against: runs of another experiment with the same seeds: also how much better these are after RL, paired by task
-    and seed. Raises ValueError for no folder, the same folder twice, one that holds no finished run, runs of
-    different experiments (all but the seed and what bounds a run's length must agree), and other seeds.
+    and seed. Raises ValueError for no folder, the same folder or seed twice, one that holds no finished run, runs
+    of different experiments (all but the seed and what bounds a run's length must agree), and other seeds.
     """
     opened = _experiment(paths)
     config, folders = opened[0][0], [folder for _, folder in opened]

@@ -17,6 +17,7 @@ from rich.console import Console
 from envgym.options import hint
 from envgym_agents.learn.checkpoint import write_json
 from envgym_agents.learn.config import TrainConfig, load
+from envgym_agents.learn.resolve import check_names
 from envgym_agents.learn.run import train
 
 __all__ = ["Stage", "follow_recipe", "recipe", "recipes"]
@@ -67,13 +68,16 @@ def follow_recipe(
 ) -> dict[str, Any]:
     """Run the stages in order, in folders of `out` that have their names; returns the reports by name.
 
-    Raises ValueError when `out` holds something and `resume` is false, or nothing and it is true.
+    Raises ValueError when `out` holds something and `resume` is false, or nothing and it is true; and, before the
+    first is begun, for a name in any of them that is not known.
     """
     out = Path(out)
     if not resume and out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty; go on with what is there (--resume) or choose another folder")
     if resume and not out.exists():
         raise ValueError(f"{out} holds nothing to resume")
+    for stage in stages:  # a wrong name of the last is not found out after the first has run for hours
+        check_names(stage.config)
     reports: dict[str, Any] = {}
     before: Path | None = None
     for number, stage in enumerate(stages, 1):

@@ -3,9 +3,9 @@
 One step: draw tasks, play a group of episodes on each, keep the groups that teach, give every sampled token its
 credit, update, publish the weights as the policy's next version. Everything random is a function of
 (seed, step, slot, member), so a run that is killed and resumed draws as if nothing had happened. Its weights are
-the same to the last bit where the worlds never wait (games in this process) and as many threads compute. Elsewhere
-the worlds' timing decides which calls share a pass, which changes the last bits of a log-probability and so,
-rarely, a draw.
+the same to the last bit where the worlds never wait (games in this process), as many threads compute, and the kill
+came between two waves of episodes. Elsewhere which calls share a pass depends on timing and on what was already
+played, which changes the last bits of a log-probability and so, rarely, a draw.
 """
 
 import time

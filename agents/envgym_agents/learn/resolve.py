@@ -3,28 +3,36 @@
 A mistake is one line with the field, the value and what is known. Nothing of a run is started here.
 """
 
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from envgym.env import Env
 from envgym.options import hint, wrong_option
+from envgym.others import Other, check_others
 from envgym.registry import EnvSpec, find, own_options, spec
 from envgym.store import is_store
 from envgym.task import Task, TaskSet, evenly
+from envgym_agents.hub import folder_of
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.config_sampler import Sampler
-from envgym_agents.learn.overlap import staleness_of
 from envgym_agents.learn.past import store_at
 from envgym_agents.learn.play import Scripted
+from envgym_agents.learn.staleness import staleness_of
 from envgym_agents.learn.teacher import check_tokenizers
 from envgym_agents.learn.values.valuation import try_scheme
 from envgym_agents.model import check_device, shape_of
 from envgym_agents.policies.chosen import opener
 from envgym_agents.tokenizer import load_tokenizer
 
-__all__ = ["Resolved", "check_folder", "check_sources", "check_student", "resolve", "try_agents"]
+__all__ = [
+    "Resolved", "check_folder", "check_names", "check_sources", "check_student", "hub_names", "located",
+    "resolve", "try_agents",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -38,19 +46,89 @@ class Resolved:
     agents: Mapping[str, Scripted]
 
 
+def located(config: TrainConfig, known: Mapping[str, str] | None = None, *, weights: bool = True) -> TrainConfig:
+    """The configuration with folders in the place of hub names, so that a run folder says which copy it began with.
+
+    known: the folder of each name that a run began with (`hub_names`): a name may mean another copy since. weights:
+    as `folder_of`. Raises ValueError, with the field, for a name that is not to be had.
+    """
+    found = config.model_dump()
+    for field in _MODELS:
+        section, name = _place(found, field)
+        if given := section[name]:
+            section[name] = str(_named(field, given, partial(_folder, given, known or {}, weights)))
+    return TrainConfig.model_validate(found)
+
+
+def hub_names(config: TrainConfig, found: TrainConfig) -> dict[str, str]:
+    """Of each hub name in a configuration the folder that `located` has found."""
+    before, after = config.model_dump(), found.model_dump()
+    pairs = [(part[0][part[1]], other[0][other[1]])
+             for field in _MODELS for part, other in [(_place(before, field), _place(after, field))]]  # fmt: skip
+    return {name: folder for name, folder in pairs if name and name != folder}
+
+
+_MODELS = ("model.path", "model.tokenizer", "reinforce.loss.distill.teacher")
+
+
+def _place(values: dict[str, Any], field: str) -> tuple[dict[str, Any], str]:
+    *sections, name = field.split(".")
+    for section in sections:
+        values = values[section]
+    return values, name
+
+
+def _folder(name: str, known: Mapping[str, str], weights: bool) -> Path:
+    """The folder that a name is known to mean; where that is gone from the cache, its commit is asked for."""
+    if name not in known:
+        return folder_of(name, weights=weights)
+    folder = Path(known[name])
+    return folder if folder.exists() else folder_of(f"{name.partition('@')[0]}@{folder.name}", weights=weights)
+
+
 def resolve(config: TrainConfig, agents: Iterable[tuple[str, str]]) -> Resolved:
     """Find what a configuration names.
 
     agents: (field, name) of every agent that will play; the expert has the options `agent_options`, any other
     none. Raises ValueError, one line, for an unknown environment, split, agent, option or device, and for an option
-    that is needed and not given.
+    that is needed and not given; what can be known without a task comes first.
     """
+    found, chosen = _registered(config, agents)
+    check_device(config.device)
+    check_sources(config)
+    if config.sampler.kind == "vllm":
+        _named("sampler.kind", "vllm", lambda: opener(config.sampler))
+    elif config.reinforce.loss.served:
+        _named("reinforce.loss.distill.by", "vllm", lambda: opener(Sampler(kind="vllm")))
+    tasks = _tasks(found, config)
+    _check_splits(config, tasks, within_s=math.inf)
+    train = _listed(config, tasks.split(config.split))
+    return Resolved(train, evenly(tasks.split(config.evaluate.split), config.evaluate.tasks), chosen)
+
+
+def check_names(config: TrainConfig, *, within_s: float = 3.0) -> list[str]:
+    """Look up what a training run's configuration names, making as few tasks as may be; what could not be said.
+
+    Raises ValueError as `resolve`, but for models, stores, engines and the device, which need not be here. A
+    split's name is looked for among tasks where these tell it; no further one is made after `within_s` seconds.
+    """
+    found, _agents = _registered(config, config.players)
+    try:
+        tasks = _tasks(found, config)
+    except FileNotFoundError as error:  # built later: nothing else is wrong with it
+        return [f"the splits were not looked up: {error}"]
+    return _check_splits(config, tasks, within_s=within_s)
+
+
+def _registered(config: TrainConfig, agents: Iterable[tuple[str, str]]) -> tuple[EnvSpec, dict[str, Scripted]]:
+    """The environment and the agents that a configuration names; every name and option but splits is looked at."""
     found = _named("env", config.env, lambda: spec(config.env))
     own = own_options({**found.defaults, **config.env_options})
     _check_options("env_options", own, found.make, given={"backend"}, skip=1)
-    tasks = _tasks(found, config)
-    train = _listed(config, _split(config, tasks, "split", config.split))
-    test = _split(config, tasks, "evaluate.split", config.evaluate.split)
+    _check_options("task_options", config.task_options, found.tasks)
+    if found.sandbox and config.sandbox != "auto":
+        _named("sandbox", config.sandbox, lambda: find("sandboxes", config.sandbox))
+    check_others(config.model.others, "model.others")
     expert = _agent("expert", config.expert)
     _check_options("agent_options", config.agent_options, expert, given={"seed", "tools"}, skip=1)
     chosen: dict[str, Scripted] = {}
@@ -60,13 +138,7 @@ def resolve(config: TrainConfig, agents: Iterable[tuple[str, str]]) -> Resolved:
         _check_options(f"{field} = {name!r}", options, make, given={"seed", "tools"}, skip=1)
         chosen[name] = Scripted(make, options)
     _named("reinforce.credit", config.reinforce.credit, lambda: _check_credit(config))
-    check_device(config.device)
-    check_sources(config)
-    if config.sampler.kind == "vllm":
-        _named("sampler.kind", "vllm", lambda: opener(config.sampler))
-    elif config.reinforce.loss.served:
-        _named("reinforce.loss.distill.by", "vllm", lambda: opener(Sampler(kind="vllm")))
-    return Resolved(train, evenly(test, config.evaluate.tasks), chosen)
+    return found, chosen
 
 
 def _check_credit(config: TrainConfig) -> None:
@@ -82,8 +154,14 @@ def _check_credit(config: TrainConfig) -> None:
         )
 
 
-async def try_agents(agents: Mapping[str, Scripted], env: Env) -> None:
+async def try_agents(agents: Mapping[str, Scripted], env: Env, others: Mapping[str, Other]) -> None:
     """Make every agent once, and close it. Raises ValueError for options that one of them refuses."""
+    for actor, one in others.items():
+        try:
+            player = one.make(env, seed=0)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"model.others {actor} = {one.agent!r} with {one.options}: {error}") from error
+        await player.close()
     for name, agent in agents.items():
         try:
             made = agent.for_env(env, seed=0)
@@ -142,28 +220,41 @@ def _agent(field: str, name: str) -> Callable[..., Any]:
 
 
 def _tasks(found: EnvSpec, config: TrainConfig) -> TaskSet:
-    _check_options("task_options", config.task_options, found.tasks)
     tasks = found.tasks(**config.task_options)
     if tasks.infinite:
         raise ValueError(f"env = {config.env!r}: its tasks never end; training draws from a finite set")
     return tasks
 
 
-def _split(config: TrainConfig, tasks: TaskSet, field: str, name: str) -> list[Task]:
-    chosen = list(tasks.split(name))
-    if not chosen:
-        known = sorted({task.split for task in tasks})
+def _check_splits(config: TrainConfig, tasks: TaskSet, *, within_s: float) -> list[str]:
+    """Raise ValueError for a split that no task is of; a line for each that was not met within the time.
+
+    A task is made only where its place does not tell its split, and none behind the last that is looked for.
+    """
+    wanted = {"split": config.split, "evaluate.split": config.evaluate.split}
+    met: set[str] = set()
+    looked, until = 0, time.monotonic() + within_s
+    while looked < len(tasks) and not met.issuperset(wanted.values()) and time.monotonic() < until:
+        met.add(tasks.split_at(looked))
+        looked += 1
+    missing = {field: name for field, name in wanted.items() if name not in met}
+    if missing and looked == len(tasks):
+        field, name = next(iter(missing.items()))
         raise ValueError(
             f"{field} = {name!r}: environment {config.env!r} has no tasks in its split {name!r}; "
-            f"{hint(name, known)}"
+            f"{hint(name, sorted(met))}"
         )
-    return chosen
+    return [
+        f"{field} = {name!r} is of none of the first {looked} of {len(tasks)} tasks ({', '.join(sorted(met))}); "
+        "the run looks at all of them"
+        for field, name in missing.items()
+    ]
 
 
-def _listed(config: TrainConfig, tasks: Sequence[Task]) -> list[Task]:
+def _listed(config: TrainConfig, tasks: TaskSet) -> Sequence[Task]:
     """The tasks that train: so many, or those of a file in the order of the split, or all."""
     if not isinstance(config.tasks, str):
-        return list(evenly(tasks, config.tasks))
+        return evenly(tasks, config.tasks)
     try:
         names = Path(config.tasks).read_text().split("\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -33,19 +33,20 @@ from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.crew import Crew, crew_size, launched
 from envgym_agents.learn.curriculum import order_of
 from envgym_agents.learn.evaluate import Evaluation, evaluation, succeeded
-from envgym_agents.learn.folder import TRAJECTORIES, RunFolder, check_begun
+from envgym_agents.learn.folder import TRAJECTORIES, RunFolder, check_begun, names_of
 from envgym_agents.learn.identity import claim, compared
 from envgym_agents.learn.learns import Learns
-from envgym_agents.learn.overlap import Overlapped, staleness_of
+from envgym_agents.learn.overlap import Overlapped
 from envgym_agents.learn.pack import Row, rows_of
 from envgym_agents.learn.parts import Parts, Progress
 from envgym_agents.learn.past import past_groups, whole_episodes
 from envgym_agents.learn.play import Arena, arena_of, seed_of
 from envgym_agents.learn.reinforce import Loop
 from envgym_agents.learn.report import AFTER, BEFORE, GREEDY, Metrics, write_comparison, write_report
-from envgym_agents.learn.resolve import Resolved, check_student, resolve, try_agents
-from envgym_agents.learn.score import Scorer
+from envgym_agents.learn.resolve import Resolved, check_student, hub_names, located, resolve, try_agents
+from envgym_agents.learn.scoring import scorer_of
 from envgym_agents.learn.sharded import Processes, ShardedLearner
+from envgym_agents.learn.staleness import staleness_of, told_of
 from envgym_agents.learn.student import Student, load_student, new_student
 from envgym_agents.learn.teacher import Teacher, check_teacher, served_teacher
 from envgym_agents.learn.update import Learner, adamw
@@ -125,6 +126,7 @@ class Run:
         if stored is not None:
             return Imitation.of(stored)
         rows = await self.traced(student, expert)
+        stops = Stops(self.config.watch)
         learn, held = split_tasks([row.key for row in rows], config.validation, self.config.seed)
         with self.bar("warm start", config.max_updates, budget_minutes=config.minutes) as bar:
 
@@ -132,7 +134,9 @@ class Run:
                 last = (
                     f", held-out {state.curve[-1].loss:.3f} ({state.curve[-1].accuracy:.1%})" if state.curve else ""
                 )
-                bar.update(state.update, f"loss {loss:.3f}{last}")
+                left_out = f", {state.skipped} updates left out" if state.skipped else ""
+                bar.update(state.update, f"loss {loss:.3f}{last}{left_out}")
+                stops.look_at_imitation(state.update, state.skipped_in_a_row)
 
             state = imitate(
                 self.learner(student, student.model, lr=config.lr, weight_decay=config.weight_decay),
@@ -168,18 +172,15 @@ class Run:
         reference: with a frozen model: the configured teacher, or what RL begins with. Of several processes, each
         makes its part of the folder that the student was loaded from. masks: with a masking policy that is renewed.
         """
-        config, memory, teacher = self.config, self.config.learner, self.config.reinforce.loss.distill.teacher
+        config, teacher = self.config, self.config.reinforce.loss.distill.teacher
         served = self.teacher if reference else None
         beside = (Path(teacher) if teacher else self.begun_from).absolute() if reference and not served else None
-        scorer = Scorer(
-            model, temperature=config.model.temperature, chunk=memory.chunk, logits_mib=memory.logits_mib,
-            checkpointed=memory.checkpoint and self.crew is None, share=memory.share == "auto",
-        )  # fmt: skip
+        scorer = scorer_of(config, model, trains=self.crew is None)
         if self.crew is not None:
             begin = Begin(config, self.begun_from.absolute(), lr, weight_decay, beside, demonstrations)
             return ShardedLearner(scorer, self.crew, begin, max_tokens=config.max_tokens, device=config.device)
-        frozen = None if beside is None else Scorer(self.loaded(beside), temperature=config.model.temperature)
-        masking = Scorer(self.loaded(self.begun_from), temperature=config.model.temperature) if masks else None
+        frozen = None if beside is None else scorer_of(config, self.loaded(beside), trains=False)
+        masking = scorer_of(config, self.loaded(self.begun_from), trains=False) if masks else None
         return Learner(
             scorer, adamw(model, lr=lr, weight_decay=weight_decay), max_tokens=config.max_tokens,
             device=config.device, reference=frozen, teacher=served, demonstrations=demonstrations,
@@ -198,8 +199,7 @@ class Run:
         label = f"evaluate-{name}"
         if self.folder.done(label) is None:
             seed = seed_of(self.config.seed, 2)  # the same for every agent: equal tasks, equal worlds
-            attempts = self.config.evaluate.attempts
-            arena = self.arena.by(name, weights=weights)
+            arena, attempts = self.arena.by(name, weights=weights), self.config.evaluate.attempts
             await self.play(label, tasks, agents, arena=arena, attempts=attempts, seed=seed)
         clusters = {t.id: str(t.metadata.get(self.config.evaluate.cluster, t.id)) for t in self.named.test_tasks}
         found = evaluation(name, self.folder.read(label), cluster=lambda task: clusters.get(task, task))
@@ -234,12 +234,14 @@ class Run:
             demonstrations=await self.demonstrations(student) if config.loss.streams.demonstrations else (),
         )  # fmt: skip
         valuation = valued(
-            config.critic, student.model, seed=self.config.seed, temperature=self.config.model.temperature,
+            config.critic, model, seed=self.config.seed, temperature=self.config.model.temperature,
             max_tokens=self.config.max_tokens, device=self.config.device,
         )  # fmt: skip
         if config.loss.mask.top_p < 1 and isinstance(student.policy, TransformerPolicy) and here:
             student.policy.mask(self.loaded(self.begun_from), top_p=config.loss.mask.top_p)
         metrics, stops = Metrics(told := self.folder.path / "metrics.jsonl"), Stops(self.config.watch, told)
+        if self.console is not None:
+            self.console.print(told_of(config), highlight=False)
         watched = writers(self.config.watch, self.folder.path, self.config.model_dump(mode="json"))
         with watched, self.bar("reinforce", config.steps, budget_minutes=config.minutes) as bar:
 
@@ -252,6 +254,7 @@ class Run:
                     agents = student.agents(temperature=self.config.evaluate.temperature)
                     await self.evaluate(f"step-{progress.step:05d}", agents, quick)
                 note = f"success {values.get('success', 0.0):.1%}, {values['groups']:.0f} groups"
+                note += ", updates left out" if values.get("skipped") else ""
                 bar.update(progress.step, note, elapsed_s=values["total_s"])
                 stops.look(progress.step, values)
 
@@ -269,15 +272,11 @@ class Run:
                     config, student, self.example, self.named.train_tasks, seed=self.config.seed
                 ),
             )
+            beside: dict[str, Any] = {"valuation": valuation, "make_greedy": student.agents(temperature=0.0)}
             if staleness_of(config):
-                progress = await Overlapped(parts).run()
+                progress = await Overlapped(parts, **beside).run()
             else:
-                progress = await Loop(
-                    parts,
-                    valuation=valuation,
-                    make_greedy=student.agents(temperature=0.0),
-                    resampler=Resampler(student.policy, student.sampling),
-                ).run()
+                progress = await Loop(parts, resampler=Resampler(student.policy, student.sampling), **beside).run()
         student.save(self.folder.path / "trained")
         return progress
 
@@ -350,7 +349,7 @@ async def opened(
         arena = arena_of(config, backend)
         example = arena.make(named.train_tasks[0])
         stack.push_async_callback(example.close)
-        await try_agents(named.agents, example)
+        await try_agents(named.agents, example, config.model.others)
         check_begun(out, resume=resume)  # a cluster takes its time
         places, far = await stack.enter_async_context(elsewhere(config, learns=learns, waits=waits))
         if places is not None:
@@ -360,7 +359,8 @@ async def opened(
         await stack.enter_async_context(swept(backend, folder.trajectories, memory))
         crew: Processes | None = far
         if learns and (size := config.learner.processes) > 1:
-            crew = stack.enter_context(Crew(size, device=config.device, threads=config.threads))
+            how: dict[str, Any] = {"threads": config.threads, "patience_s": config.learner.patience_s}
+            crew = stack.enter_context(Crew(size, device=config.device, **how))
         teacher = stack.enter_context(served_teacher(config)) if learns else None
         yield Run(config, folder, named, replace(arena, memory=memory), console, example, crew, places, teacher)
 
@@ -375,13 +375,14 @@ def train(
     run, before anything is started, and SandboxUnavailable when the environment needs a sandbox that does not
     work here.
     """
-    agents = [("expert", config.expert), *(("evaluate.baselines", name) for name in config.evaluate.baselines)]
+    asked, config = config, located(config, names_of(out))
+    names = hub_names(asked, config)
     check_student(config)
-
     crew_size(config.learner.processes)
 
     async def work(again: bool) -> dict[str, Any]:
-        async with opened(config, out, resume or again, console, agents, learns=True, waits=again) as run:
+        async with opened(config, out, resume or again, console, config.players, learns=True, waits=again) as run:
+            run.folder.remember(names)
             return await run.all()
 
     most = 0 if launched() else config.learner.restarts  # those that torchrun has started, only it starts again
@@ -402,9 +403,11 @@ async def evaluate_folders(
     Every agent meets the same tasks with the same episode seeds. `out` keeps episodes and report.json; a model that
     has changed since they were played is refused.
     """
+    asked, config = config, located(config, names_of(out))
     labels = compared(agents, models)
     found: list[Evaluation] = []
     async with opened(config, out, resume, console, [("agent", name) for name in agents]) as run:
+        run.folder.remember(hub_names(asked, config))
         for label, path in labels.items():
             claim(run.folder, label, path)
         for name in agents:

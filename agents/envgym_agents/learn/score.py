@@ -7,9 +7,9 @@ model itself which short cuts are exact for it, and does without those that are 
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from envgym_agents.eyes import eyes_of
 from envgym_agents.learn.attention import IMPLEMENTATION, KEYWORD
 from envgym_agents.learn.head import Asked, Scored, in_chunks, positions_at_once
 from envgym_agents.learn.pack import Batch, Row, padded, shared
+from envgym_agents.refusals import says_cannot
 
 __all__ = ["Scored", "Scorer"]
 
@@ -33,7 +34,8 @@ class Scorer:
     given to it, and are computed side by side. temperature: that of the sampler; log-probabilities are of
     the distribution that was sampled from. chunk, logits_mib: how many sampled positions' logits exist at once, and
     how large they may be together; the lesser counts. checkpointed: keep only the layers' inputs for the way back.
-    share: whether prefixes may be computed once.
+    share: whether prefixes may be computed once. precision: "bfloat16" computes matrix products and attention in it
+    (torch's autocast); weights, their gradients and what is made of logits stay as they are.
     shares_prefixes: whether they are, because the model computes a forest of tokens exactly; blocks: whether its
     attention then computes only what is seen.
 
@@ -49,6 +51,7 @@ class Scorer:
         logits_mib: int = 256,
         checkpointed: bool = False,
         share: bool = True,
+        precision: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
         if temperature <= 0:
             raise ValueError(f"temperature is {temperature}; a learner needs a distribution, so it must be above 0")
@@ -57,6 +60,7 @@ class Scorer:
         self.model, self.temperature, self.chunk, self.logits_mib = model, temperature, chunk, logits_mib
         self._tolerance = 1e-3 if model.dtype == torch.float32 else 5e-2  # of bfloat16's 8 bits
         self._layers: list[Any] = []
+        self._mixed = False  # what is tried below is tried in the precision of the weights, which tells more
         self._eyes = eyes_of(model)
         share = share and self._eyes is None
         self._after = self._head_after()
@@ -64,6 +68,7 @@ class Scorer:
         self.shares_prefixes = self.blocks or (share and not _windowed(model) and self._computes_trees())
         if checkpointed:
             self._layers = self._checkpointed()
+        self._mixed = precision == "bfloat16"
 
     def score(self, batch: Batch, *, other: "Scorer | None" = None, asked: Asked | None = None) -> Scored:
         """Log-probabilities and entropies of the sampled tokens; differentiable.
@@ -84,14 +89,14 @@ class Scorer:
     def states(self, batch: Batch) -> Tensor:
         """At every position [B*L, ...]: the last hidden state, or the logits where the head must not be cut off."""
         model = self.model if self._after is None else self.model.base_model
-        with self._keeping_less():
+        with self._keeping_less(), self._computing():
             found = model(**self._inputs(batch), use_cache=False)
         return (found.logits if self._after is None else found.last_hidden_state).flatten(0, 1)  # type: ignore[no-any-return]
 
     def hidden(self, batch: Batch) -> Tensor:
         """The last hidden state at every position [B*L, H], whatever the head; logits where there is no body."""
         body = self.model.base_model
-        with self._keeping_less():
+        with self._keeping_less(), self._computing():
             found = body(**self._inputs(batch), use_cache=False)
         return (found.logits if body is self.model else found.last_hidden_state).flatten(0, 1)  # type: ignore[no-any-return]
 
@@ -104,7 +109,9 @@ class Scorer:
         weight, bias = head.weight, getattr(head, "bias", None)
         if vocabulary is not None:
             weight, bias = weight[vocabulary], None if bias is None else bias[vocabulary]
-        made = _float(self._after(torch.nn.functional.linear(states, weight, bias))) / self.temperature
+        with self._computing():
+            made = self._after(torch.nn.functional.linear(states, weight, bias))
+        made = _float(made) / self.temperature
         return self._sayable(made, vocabulary)
 
     def _sayable(self, logits: Tensor, vocabulary: Tensor | None) -> Tensor:
@@ -212,7 +219,9 @@ class Scorer:
                 RuntimeWarning, stacklevel=2,
             )  # fmt: skip
             return False
-        except (TypeError, ValueError, RuntimeError, IndexError):
+        except Exception as error:
+            if not says_cannot(error):
+                raise
             return False  # this architecture takes no such input: rows are computed side by side
         return bool(torch.allclose(apart.float(), together.float(), atol=self._tolerance, rtol=self._tolerance))
 
@@ -235,6 +244,14 @@ class Scorer:
                 f"{type(self.model).__name__} drops out while it is checkpointed; set checkpoint = false"
             )
         return layers
+
+    def _computing(self) -> AbstractContextManager[Any]:
+        """Matrix products in bfloat16, where that is wanted.
+
+        Nothing is kept for a second use of a weight: there is none, and all copies would be there at once.
+        """
+        device = self.model.device.type
+        return torch.autocast(device, dtype=torch.bfloat16, enabled=self._mixed, cache_enabled=False)
 
     @contextmanager
     def _keeping_less(self) -> Iterator[None]:

@@ -21,7 +21,7 @@ from envgym_agents.learn.head import Asked, Scored
 from envgym_agents.learn.pack import Batch
 from envgym_agents.learn.score import Scorer
 
-__all__ = ["Divided", "divided_like", "whole"]
+__all__ = ["Divided", "divided_like", "take", "whole"]
 
 
 class _Root(torch.nn.Module):
@@ -38,18 +38,30 @@ class _Root(torch.nn.Module):
 class Divided:
     """A scorer like `Scorer`, of whose model this process keeps one part of `mesh.size()`.
 
-    The scorer that is given is used; its model's weights are replaced, so an optimiser is made afterwards.
+    scorer: makes one of a model. The model's weights are replaced, so an optimiser is made afterwards. fill: gives
+    one that has none yet (`weights.fillable`) this process's part of them; what the scorer tries on the model it
+    then tries on the divided one, all processes at the same time.
     """
 
-    def __init__(self, scorer: Scorer, mesh: DeviceMesh) -> None:
-        self.inner, self.model = scorer, scorer.model
-        self.shares_prefixes, self.blocks = scorer.shares_prefixes, scorer.blocks
-        self._root = _Root(scorer.model)
+    def __init__(
+        self, model: Any, mesh: DeviceMesh, scorer: Callable[[Any], Scorer],
+        fill: Callable[[Any], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.model = model
+        if fill is None:
+            self.inner = scorer(model)
+        self._root = _Root(model)
         layers = [one for one in self.model.modules() if isinstance(one, GradientCheckpointingLayer)]
         for module in (*layers, self._root):
             unit: Any = fully_shard(module, mesh=mesh)
             unit.set_gradient_divide_factor(1.0)
             unit.set_force_sum_reduction_for_comms(True)  # gloo knows no other, and a factor of 1 is none
+        if fill is not None:
+            fill(model)
+            with torch.no_grad():
+                self.inner = self._root(lambda: scorer(model))
+            self._divide()
+        self.shares_prefixes, self.blocks = self.inner.shares_prefixes, self.inner.blocks
 
     def score(self, batch: Batch, *, other: "Scorer | Divided | None" = None, asked: Asked | None = None) -> Scored:
         """As `Scorer.score`; every process scores a batch at the same time, each its own."""
@@ -71,29 +83,52 @@ class Divided:
     @contextmanager
     def apart(self) -> Iterator[Any]:
         """The model with nothing gathered: each weight is this process's part, to be saved, loaded or optimised."""
+        self._divide()
+        yield self.model
+
+    def _divide(self) -> None:
         for module in self._root.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
-        yield self.model
 
 
 def _plain(scorer: "Scorer | Divided") -> Scorer:
     return scorer.inner if isinstance(scorer, Divided) else scorer
 
 
-def whole(value: Any) -> Any:
-    """The value with every divided tensor in it gathered; all processes must ask at the same time."""
+def whole(value: Any, *, keep: bool = True) -> Any:
+    """The value with every divided tensor in it gathered, in this host's memory; all ask at the same time.
+
+    One tensor after the other, so a device holds one of them whole. keep: False takes part, and keeps nothing of
+    them: an empty tensor stands in the place of each.
+    """
     if isinstance(value, DTensor):
-        return value.full_tensor()
+        found = value.full_tensor()
+        return found.cpu() if keep else found.new_empty(0)
     if isinstance(value, Mapping):
         seen: dict[int, Any] = {}  # tied weights are one tensor under two names, and stay one
         for one in value.values():
             if id(one) not in seen:
-                seen[id(one)] = whole(one)
+                seen[id(one)] = whole(one, keep=keep)
         return {name: seen[id(one)] for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(whole(one) for one in value)
+        return type(value)(whole(one, keep=keep) for one in value)
     return value
+
+
+@torch.no_grad()
+def take(weight: Tensor, read: Callable[[int, int], Tensor]) -> None:
+    """Fill a weight, or this process's part of a divided one, with its own rows and no others.
+
+    read: rows [start, stop) of it. torch divides the first dimension into as equal parts as `torch.chunk` does.
+    """
+    if not isinstance(weight, DTensor):
+        weight.copy_(read(0, weight.shape[0]))
+        return
+    count, mesh, own = weight.shape[0], weight.device_mesh, weight.to_local()
+    each = -(-count // mesh.size())
+    start = min(mesh.get_local_rank() * each, count)
+    own.copy_(read(start, start + own.shape[0]))
 
 
 def divided_like(value: Tensor, like: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ This process has a whole copy of the weights, which the policy samples from or i
 After each update it is brought up to date. Checkpoints are written by the processes, and are those of a `Learner`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,11 +13,15 @@ import numpy as np
 import torch
 
 from envgym_agents.learn.config import Reinforce
+from envgym_agents.learn.learns import Imitated
 from envgym_agents.learn.pack import Row
 from envgym_agents.learn.score import Scorer
 from envgym_agents.learn.worker import Begin
 
 __all__ = ["Processes", "ShardedLearner"]
+
+_AT_ONCE = 256 << 20
+"""Bytes of weights that come in one answer."""
 
 
 class Processes(Protocol):
@@ -59,10 +63,10 @@ class ShardedLearner:
         self._fetch()
         return metrics
 
-    def imitate(self, rows: Sequence[Row], *, lr: float) -> float:
+    def imitate(self, rows: Sequence[Row], *, lr: float) -> Imitated:
         """As `Learner.imitate`; the copy here is brought up to date by `load`, which ends every imitation."""
-        loss: float = self.crew.ask("imitate", rows, lr=lr)
-        return loss
+        found: Imitated = self.crew.ask("imitate", rows, lr=lr)
+        return found
 
     def validate(self, rows: Sequence[Row]) -> tuple[float, float]:
         """As `Learner.validate`."""
@@ -87,7 +91,19 @@ class ShardedLearner:
 
     @torch.no_grad()
     def _fetch(self) -> None:
-        """Bring the copy here up to date."""
-        weights = self.crew.ask("weights")
-        for name, weight in self.scorer.model.named_parameters():
-            weight.copy_(weights[name])
+        """Bring the copy here up to date, some weights at a time: they are never there a second time together."""
+        own = dict(self.scorer.model.named_parameters())
+        for names in _some(own):
+            for name, weight in self.crew.ask("weights", names).items():
+                own[name].copy_(weight)
+
+
+def _some(weights: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, ...]]:
+    """Their names, as many at once as have `_AT_ONCE` bytes; at least one."""
+    names, held = list[str](), 0
+    for name, weight in weights.items():
+        if names and held + weight.nbytes > _AT_ONCE:
+            yield tuple(names)
+            names, held = [], 0
+        names, held = [*names, name], held + weight.nbytes
+    yield tuple(names)

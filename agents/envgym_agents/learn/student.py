@@ -15,7 +15,7 @@ from envgym.env import THE_AGENT, Env
 from envgym.episode import Episode, Turn
 from envgym.limits import Sampling
 from envgym.messages import Message, text_of
-from envgym.policy import Completion, Policy, Prompt, Session, VersionRun
+from envgym.policy import Completion, Policy, Prompt, Reply, Session, VersionRun
 from envgym.tools import compact
 from envgym_agents.chat import LMAgents, tools_message
 from envgym_agents.eyes import eyes_of
@@ -73,15 +73,19 @@ class Student:
         """The episode as this student's tokens would have written it, for imitation; log-probabilities are 0.
 
         env: any environment of its kind, for the tools that the student is shown. Of several actors each has a
-        context of its own, as when they are played (`envgym.cast`). The messages and steps stay as they were.
+        context of its own, as when they are played (`envgym.cast`); who has an agent of its own (`model.others`)
+        stays without tokens. The messages and steps stay as they were.
         Raises ValueError for an action that the student has no token for or that was not legal.
         """
         said = _Said(self.policy.max_length)
         cast = Cast(THE_AGENT, self._agents(said, 1.0).for_env(env, seed=0), seed=0)
         turns, step = [], episode.root
         for turn in episode.turns:
-            said.ids = self._ids(turn.action.message)
-            reply = await cast[turn.actor].act(step)
+            if turn.actor in self.config.model.others:
+                reply = Reply(turn.action)
+            else:
+                said.ids = self._ids(turn.action.message)
+                reply = await cast[turn.actor].act(step)
             turns.append(replace(Turn.of(turn.actor, reply, turn.step), messages=turn.messages))
             step = turn.step
         for agent in cast.everyone:

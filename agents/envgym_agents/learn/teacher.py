@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import AutoConfig
 
+from envgym_agents.hub import SAFELY
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.config_sampler import Sampler
 from envgym_agents.learn.pack import Row
@@ -33,7 +34,7 @@ def check_teacher(config: TrainConfig, tokenizer: Any, width: int) -> None:
     if not wanted.teacher:
         return
     check_tokenizers(tokenizer, load_tokenizer(wanted.teacher), wanted.teacher)
-    shape = AutoConfig.from_pretrained(wanted.teacher, local_files_only=True)
+    shape = AutoConfig.from_pretrained(wanted.teacher, **SAFELY)
     theirs = shape.get_text_config().vocab_size
     if wanted.estimate == "exact" and theirs != width:
         raise ValueError(

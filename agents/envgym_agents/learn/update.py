@@ -20,6 +20,7 @@ from envgym_agents.learn.adapters import adapted, merged_weights
 from envgym_agents.learn.checkpoint import State, load_checkpoint, save_checkpoint
 from envgym_agents.learn.config import Reinforce
 from envgym_agents.learn.head import Asked, Scored
+from envgym_agents.learn.learns import Imitated
 from envgym_agents.learn.losses.correction import diagnose
 from envgym_agents.learn.losses.imitation import negative_likelihood
 from envgym_agents.learn.losses.objective import Objective, Tokens
@@ -110,7 +111,7 @@ class Learner:
             **self._renewed(config),
         }  # fmt: skip
 
-    def imitate(self, rows: Sequence[Row], *, lr: float) -> float:
+    def imitate(self, rows: Sequence[Row], *, lr: float) -> Imitated:
         """Descend once the negative log-likelihood of the rows' tokens, by their weights; returns it.
 
         Of the tokens whose credit is 1, which are what was chosen; those of credit 0 are learned, not told of.
@@ -123,8 +124,8 @@ class Learner:
             losses = batch.weights * negative_likelihood(self.scorer.score(batch).logprobs) / len(rows)
             (losses.sum() * counts).backward()  # type: ignore[no-untyped-call]
             said += counts * float((losses.detach() * batch.credit).sum())
-        self._descend(1.0)
-        return float(self.ranks.total(said))
+        norm = self._descend(1.0)
+        return Imitated(float(self.ranks.total(said)), not np.isfinite(norm))
 
     @torch.no_grad()
     def validate(self, rows: Sequence[Row]) -> tuple[float, float]:
@@ -142,7 +143,7 @@ class Learner:
     ) -> None:
         """Write a checkpoint of the model, the optimiser and what else is given; see `checkpoint`."""
         with self._at_rest() as model:
-            state = State.of(model, self.optimizer)
+            state = State.of(model, self.optimizer, keep=self.ranks.rank == 0)
         if self.ranks.rank == 0:
             save_checkpoint(
                 folder, step, state, progress=progress, beside=beside, tokenizer=self.tokenizer, masks=self.masks
@@ -193,9 +194,12 @@ class Learner:
         return [weighed_once(batch) for batch in found]
 
     def _descend(self, longest: float) -> float:
-        """One step of the optimiser, if its gradient is finite; returns how long that was before it was cut."""
+        """One step of the optimiser, if its gradient is finite; returns how long that was before it was cut.
+
+        longest: 0 cuts none.
+        """
         weights = [weight for part in self.optimizer.param_groups for weight in part["params"]]
-        norm = float(whole(torch.nn.utils.clip_grad_norm_(weights, longest)))
+        norm = float(whole(torch.nn.utils.clip_grad_norm_(weights, longest or torch.inf)))
         if np.isfinite(norm):
             self.optimizer.step()
         return norm

@@ -49,6 +49,8 @@ class Imitation:
     reference: float = float("inf")
     waited: int = 0
     drops: int = 0
+    skipped: int = 0
+    skipped_in_a_row: int = 0
     stop: str = ""
     curve: list[Point] = field(default_factory=list)
 
@@ -146,14 +148,18 @@ def imitate(
     started = time.perf_counter() - (state.curve[-1].seconds if state.curve else 0.0)
     while not state.stop and config.max_updates:
         chosen = _chosen(len(rows), config.rows, state.update, seed)
-        losses.append(learner.imitate([rows[index] for index in chosen], lr=state.lr(config)))
+        loss, skipped = learner.imitate([rows[index] for index in chosen], lr=state.lr(config))
         state.update += 1
-        on_update(state, losses[-1])
+        state.skipped += skipped
+        state.skipped_in_a_row = state.skipped_in_a_row + 1 if skipped else 0
+        losses += [] if skipped else [loss]
+        on_update(state, loss)
         if state.update % config.evaluate_every == 0 or state.update >= config.max_updates:
             loss, accuracy = learner.validate(held)
             improved = loss < state.best
             seconds = time.perf_counter() - started
-            state.see(Point(state.update, float(np.mean(losses)), loss, accuracy, seconds), config)
+            told = float(np.mean(losses)) if losses else loss  # of no update that was made there is none
+            state.see(Point(state.update, told, loss, accuracy, seconds), config)
             _save(learner, folder, state, improved)
             losses = []
     if (best := latest(folder / "best")) is not None:

@@ -131,6 +131,13 @@ def _missing(name: str, package: str) -> ValueError:
     return ValueError(f"watch.{name}: {package} is not installed; pip install 'envgym[watch]'")
 
 
+def _stopped(when: str, seen: str, name: str, advice: str) -> str:
+    return (
+        f"stopped after {when}: {seen} (watch.{name}): {advice}. --resume goes on from the last checkpoint, also "
+        "with another bound; other settings want a new run, which may begin with a checkpoint (model.path)"
+    )
+
+
 @dataclass(slots=True)
 class Stops:
     """Looks at each step's metrics. It keeps the last steps only: a run that is resumed begins to look anew.
@@ -146,17 +153,23 @@ class Stops:
 
     def look(self, step: int, values: Mapping[str, float]) -> None:
         """Raise Anomaly when something has been wrong for `patience` steps in a row."""
-        looked = (self._mismatch(values), self._entropy(values), self._gradient(values), self._gap(values))
+        looked = (
+            self._mismatch(values), self._entropy(values), self._gradient(values), self._skipped(values),
+            self._gap(values),
+        )  # fmt: skip
         found = {one[0]: one[1:] for one in looked if one is not None}
         self._times = {name: self._times.get(name, 0) + 1 for name in found}
         for name, times in self._times.items():
-            if times >= self.config.patience:
+            if times >= (self.config.skipped if name == "skipped" else self.config.patience):
                 seen, advice = found[name]
-                raise Anomaly(
-                    f"stopped after step {step}: {seen}, {times} steps in a row (watch.{name}): {advice}. --resume "
-                    "goes on from the last checkpoint, also with another bound; other settings want a new run, "
-                    "which may begin with a checkpoint (model.path)"
-                )
+                raise Anomaly(_stopped(f"step {step}", f"{seen}, {times} steps in a row", name, advice))
+
+    def look_at_imitation(self, update: int, in_a_row: int) -> None:
+        """Raise Anomaly when so many updates of a warm start in a row were left out."""
+        if self.config.skipped and in_a_row >= self.config.skipped:
+            seen = f"the gradient was no number, {in_a_row} updates in a row"
+            advice = "look at the expert's episodes, or lower warm_start.lr"
+            raise Anomaly(_stopped(f"update {update} of the warm start", seen, "skipped", advice))
 
     def _mismatch(self, values: Mapping[str, float]) -> tuple[str, str, str] | None:
         gap, bound = values.get("sampler_gap"), self.config.mismatch
@@ -191,6 +204,12 @@ class Stops:
             return "gradient", seen, advice
         self._norms.append(norm)
         return None
+
+    def _skipped(self, values: Mapping[str, float]) -> tuple[str, str, str] | None:
+        if not self.config.skipped or values.get("skipped", 0.0) < 1:
+            return None
+        seen = "every gradient was no number, so no update was made"
+        return "skipped", seen, "look at this step's episodes, or lower reinforce.lr"
 
     def _stored(self) -> tuple[float, float] | None:
         """Gap and reward of the first stored step that has a gap."""

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,17 +32,22 @@ from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.pack import Row
 from envgym_agents.learn.ranks import Ranks
 from envgym_agents.learn.score import Scorer
-from envgym_agents.learn.shard import Divided, whole
+from envgym_agents.learn.scoring import scorer_of
+from envgym_agents.learn.shard import Divided, take, whole
 from envgym_agents.learn.student import begin_model
 from envgym_agents.learn.update import Learner, adamw
+from envgym_agents.tokenizer import load_tokenizer
+from envgym_agents.weights import fill, fillable
 
 __all__ = ["MEETING", "Begin", "Rank", "follow", "interface_of", "join", "serve"]
 
 _SIOCGIFADDR = 0x8915
 """Of ioctl: an interface's IPv4 address (linux/sockios.h)."""
 
-_IDLE = timedelta(days=7)
-"""How long the others wait while rank 0 has nothing to do: worlds are played. Who dies is noticed at once."""
+_QUIET = b"quiet"
+"""What rank 0 says while it has nothing to do, for worlds are played: so the others never wait for long."""
+_BEAT_S = 60.0
+"""How often it says so, at the least."""
 
 MEETING = timedelta(minutes=10)
 """How long they wait for each other."""
@@ -62,27 +68,36 @@ class Begin:
     demonstrations: Sequence[Row] = field(default_factory=tuple)
 
 
-def join(device: str, meeting: Any, *, rank: int, size: int, local: int) -> DeviceMesh:
-    """Enter the group of all processes. meeting: a store that they share; local: this one's GPU of its host."""
+def join(device: str, meeting: Any, *, rank: int, size: int, local: int, patience_s: float) -> DeviceMesh:
+    """Enter the group of all processes. meeting: a store that they share; local: this one's GPU of its host.
+
+    patience_s: how long an exchange waits for the slowest of them before it raises a RuntimeError; for those that
+    are not there yet, `MEETING`.
+    """
+    meeting.set(f"envgym-{rank}", "is here")
+    meeting.wait([f"envgym-{other}" for other in range(size)], MEETING)
     kind = torch.device(device).type
     if kind == "cuda":
         torch.cuda.set_device(local)
     backend = "nccl" if kind == "cuda" else "gloo"
-    dist.init_process_group(backend, store=meeting, rank=rank, world_size=size, timeout=_IDLE)
+    dist.init_process_group(
+        backend, store=meeting, rank=rank, world_size=size, timeout=timedelta(seconds=patience_s)
+    )
     return init_device_mesh(kind, (size,))
 
 
-def _join_by_torchrun(device: str) -> DeviceMesh:
+def _join_by_torchrun(device: str, patience_s: float) -> DeviceMesh:
     meeting, rank, size = next(rendezvous("env://", timeout=MEETING))
-    return join(device, meeting, rank=rank, size=size, local=int(os.environ.get("LOCAL_RANK", rank)))
+    local = int(os.environ.get("LOCAL_RANK", rank))
+    return join(device, meeting, rank=rank, size=size, local=local, patience_s=patience_s)
 
 
-def _join_here(device: str, file: Path, rank: int, size: int) -> DeviceMesh:
+def _join_here(device: str, file: Path, rank: int, size: int, patience_s: float) -> DeviceMesh:
     """Processes of one host, which meet at a file."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     meeting: Any = FileStore(str(file), size)
     meeting.set_timeout(MEETING)
-    return join(device, meeting, rank=rank, size=size, local=rank)
+    return join(device, meeting, rank=rank, size=size, local=rank, patience_s=patience_s)
 
 
 def interface_of(address: str) -> str:
@@ -103,22 +118,24 @@ def made(asked: Begin, mesh: DeviceMesh) -> Learner:
     """The learner that is asked for, divided over the mesh."""
     config, device = asked.config, mesh.device_type
 
-    def divided(model: Any, *, trains: bool) -> Divided:
-        scorer = Scorer(
-            model, temperature=config.model.temperature, chunk=config.learner.chunk,
-            logits_mib=config.learner.logits_mib, checkpointed=config.learner.checkpoint and trains,
-            share=config.learner.share == "auto",
-        )  # fmt: skip
-        return Divided(scorer, mesh)
+    def divided(folder: Path, *, trains: bool) -> tuple[Divided, Any]:
+        def scorer(model: Any) -> Scorer:
+            return scorer_of(config, model, trains=trains)
 
-    model, tokenizer = begin_model(config, asked.folder)
-    scorer = divided(model, trains=True)
+        empty = None if config.model.lora_rank else fillable(folder)
+        if empty is not None:
+            own = partial(fill, folder=folder, device=device, place=take)
+            return Divided(empty, mesh, scorer, own), load_tokenizer(folder)
+        whole, tokenizer = begin_model(config, folder)  # adapters, and names that only the library knows
+        return Divided(whole, mesh, scorer), tokenizer
+
+    scorer, tokenizer = divided(asked.folder, trains=True)
     return Learner(
         scorer,
-        adamw(model, lr=asked.lr, weight_decay=asked.weight_decay),
+        adamw(scorer.model, lr=asked.lr, weight_decay=asked.weight_decay),
         max_tokens=config.max_tokens,
         device=device,
-        reference=divided(begin_model(config, asked.reference)[0], trains=False) if asked.reference else None,
+        reference=divided(asked.reference, trains=False)[0] if asked.reference else None,
         demonstrations=asked.demonstrations,
         ranks=Ranks(dist.get_rank(), dist.get_world_size()),
         tokenizer=tokenizer,
@@ -133,7 +150,7 @@ class Rank:
         self._learner: Learner | None = None
 
     def do(self, name: str, *values: Any, **named: Any) -> Any:
-        """What a method of the learner returns, "begin" makes it, and "weights" are all, on every rank.
+        """What a method of the learner returns; "begin" makes it, "weights" are those of some names, on rank 0.
 
         All ranks do the same at the same time.
         """
@@ -142,34 +159,37 @@ class Rank:
             return None
         if name == "weights" and self._learner is not None:
             with self._learner.scorer.apart() as model:
-                return {name: weight.cpu() for name, weight in whole(dict(model.named_parameters())).items()}
+                asked = {name: weight for name, weight in model.named_parameters() if name in values[0]}
+                return whole(asked, keep=dist.get_rank() == 0)
         return getattr(self._learner, name)(*values, **named)
 
 
-def serve(mesh: DeviceMesh, requests: Connection | None) -> None:
+def serve(mesh: DeviceMesh, requests: Connection | None, *, patience_s: float) -> None:
     """Do what is asked until the end. requests: rank 0's, from who trains; the others hear of it from rank 0."""
-    rank = Rank(mesh)
+    rank, beat_s = Rank(mesh), min(_BEAT_S, patience_s / 4)
     while True:
-        box: list[Any] = [_next(requests) if requests is not None else None]
+        box: list[Any] = [_next(requests, beat_s) if requests is not None else None]
         dist.broadcast_object_list(box, src=0)
         if box[0] is None:
             return
+        if box[0] == _QUIET:
+            continue
         name, values, named = pickle.loads(box[0])
         found = rank.do(name, *values, **named)
         if requests is not None:
             requests.send_bytes(pickle.dumps(("done", found)))
 
 
-def follow(device: str) -> None:
+def follow(device: str, *, patience_s: float) -> None:
     """A rank of torchrun's other than 0: do what is asked until rank 0 has ended the run."""
-    serve(_join_by_torchrun(device), None)
+    serve(_join_by_torchrun(device, patience_s), None, patience_s=patience_s)
     dist.destroy_process_group()
 
 
-def _next(requests: Connection) -> bytes | None:
-    """A request, as it was sent; None at the end, that of who trains included."""
+def _next(requests: Connection, beat_s: float) -> bytes | None:
+    """A request, as it was sent; `_QUIET` where none comes in time; None at the end, also of who trains."""
     try:
-        return requests.recv_bytes() or None
+        return (requests.recv_bytes() or None) if requests.poll(beat_s) else _QUIET
     except (EOFError, OSError):
         return None
 
@@ -183,8 +203,9 @@ def _watch(line: Connection) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``worker STORE RANK SIZE DEVICE THREADS LIFELINE [REQUESTS]``: descriptors by number, "-": no store."""
-    store, rank, size, device, threads, line, *requests = arguments
+    """``worker STORE RANK SIZE DEVICE THREADS PATIENCE_S LIFELINE [REQUESTS]``: descriptors by number, "-": no."""
+    store, rank, size, device, threads, patience, line, *requests = arguments
+    patience_s = float(patience)
     lifeline = Connection(int(line), writable=False)
     threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
     if threads != "-":
@@ -192,8 +213,11 @@ def main(arguments: Sequence[str]) -> int:
     asks = Connection(int(requests[0])) if requests else None
     try:
         here = store != "-"
-        mesh = _join_here(device, Path(store), int(rank), int(size)) if here else _join_by_torchrun(device)
-        serve(mesh, asks)
+        if here:
+            mesh = _join_here(device, Path(store), int(rank), int(size), patience_s)
+        else:
+            mesh = _join_by_torchrun(device, patience_s)
+        serve(mesh, asks, patience_s=patience_s)
     except Exception as error:  # the boundary: who trains is told, and raises it
         traceback.print_exc()
         if asks is not None:

@@ -19,6 +19,7 @@ from transformers import DynamicCache
 
 from envgym_agents.eyes import Eyes, eyes_of
 from envgym_agents.policies.kv import Piece, Storage, packed
+from envgym_agents.refusals import says_cannot
 
 __all__ = ["Engine", "PackedEngine", "Part", "SeeingEngine", "SingleEngine", "engine_for"]
 
@@ -164,7 +165,10 @@ def _numpy(logits: Tensor) -> NDArray[np.float32]:
 
 
 def engine_for(model: Any) -> Engine:
-    """The fastest engine that computes what the model itself computes, tested on random tokens."""
+    """The fastest engine that computes what the model itself computes, tested on random tokens.
+
+    Raises whatever is no refusal of the model's (`refusals.says_cannot`).
+    """
     if (eyes := eyes_of(model)) is not None:
         return SeeingEngine(model, eyes)
     engine = PackedEngine(model)
@@ -177,7 +181,9 @@ def engine_for(model: Any) -> Engine:
     try:
         engine.logits([Part(row[:3], 0, storage) for row, storage in halves])
         found = engine.logits([Part(row[3:], 3, storage) for row, storage in halves])
-    except (TypeError, ValueError, RuntimeError, IndexError, AttributeError, KeyError):
+    except Exception as error:
+        if not (says_cannot(error) or isinstance(error, AttributeError | KeyError)):  # parts by other names
+            raise
         return SingleEngine(model)
     scale = max(float(np.abs(wanted).max()), 1.0)
     return engine if np.allclose(found, wanted, atol=tolerance * scale) else SingleEngine(model)

@@ -27,13 +27,15 @@ from envgym.limits import Sampling
 from envgym.policy import AgentFactory, Completion, Prompt, Session
 from envgym.registry import make_backend, spec
 from envgym.rollout import Rollout
+from envgym.stems import Branch
 from envgym.task import Task
 from envgym_agents.chat import Format, LMAgents
+from envgym_agents.hub import SAFELY
 from envgym_agents.learn.cluster.carried import Carried
 from envgym_agents.learn.cluster.far_policy import FarPolicy
 from envgym_agents.learn.config import TrainConfig
-from envgym_agents.learn.overlap import staleness_of
 from envgym_agents.learn.play import Arena
+from envgym_agents.learn.staleness import staleness_of
 from envgym_agents.policies.chosen import ModelPolicy, policy_over
 from envgym_agents.template import FolderTemplate, OwnTemplate, template_for
 from envgym_agents.tokenizer import load_tokenizer
@@ -65,7 +67,7 @@ class Shipped:
     def model(self, weights: Mapping[str, Tensor], device: str) -> Any:
         """In float32 and evaluation mode, as `load_model` gives it."""
         with self.folder.laid() as folder:
-            shape = AutoConfig.from_pretrained(folder, local_files_only=True)
+            shape = AutoConfig.from_pretrained(folder, **SAFELY)
         model = AutoModelForCausalLM.from_config(shape, dtype=torch.float32)
         model.load_state_dict(weights)
         return model.to(device).eval()
@@ -81,7 +83,10 @@ class Speaking:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One episode. agent: the student, or the factory of another. stretch: as `Stretch.tokens`; 0: none."""
+    """One episode. agent: the student, or the factory of another. stretch: as `Stretch.tokens`; 0: none.
+
+    branch: of a continuation where it begins; nothing stands ready for it here, so it goes by the record.
+    """
 
     task: Task
     agent: Speaking | AgentFactory
@@ -90,6 +95,7 @@ class Request:
     group: str
     rollout: Rollout
     stretch: int = 0
+    branch: Branch | None = None
 
 
 class _Holder:
@@ -180,7 +186,7 @@ class RolloutWorker:
         config, backend = self._config, None
         if spec(config.env).sandbox:
             backend = await self._stack.enter_async_context(make_backend(config.sandbox))
-        self._arena = Arena(config.env, Rollout(), backend, config.env_options)
+        self._arena = Arena(config.env, Rollout(), backend, config.env_options, others=config.model.others)
         return socket.gethostname(), os.getpid()
 
     async def load(self, shipped: Shipped, weights: Mapping[str, Tensor] | None, version: int) -> None:
@@ -206,6 +212,7 @@ class RolloutWorker:
             episode_id=asked.episode_id,
             group=asked.group,
         )
+        job = replace(job, branch=asked.branch)
         if asked.stretch:
             job = replace(job, stretch=Stretch(asked.stretch, self._fresh))
         return await run_episode(job)

@@ -37,7 +37,7 @@ class LearnerRank:
     """One process of a learner: a plain class; Ray makes an actor of it."""
 
     def __init__(self, config: TrainConfig, number: int, size: int) -> None:
-        self._number, self._size = number, size
+        self._number, self._size, self._patience_s = number, size, config.learner.patience_s
         self._device = "cuda" if config.cluster.learner_gpus else "cpu"
         self._meeting: Any = None
         self._rank: Rank
@@ -65,7 +65,8 @@ class LearnerRank:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ.setdefault(name, interface_of(self.address()))
         meeting = self._meeting or TCPStore(address, port, self._size, is_master=False, timeout=MEETING)
-        self._rank = Rank(join(self._device, meeting, rank=self._number, size=self._size, local=0))
+        mesh = join(self._device, meeting, rank=self._number, size=self._size, local=0, patience_s=self._patience_s)
+        self._rank = Rank(mesh)
 
     def begin(self, pickled: bytes, folder: Carried, reference: Carried | None) -> None:
         """Make this process's part of a learner whose folders were carried here."""

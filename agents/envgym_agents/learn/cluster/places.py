@@ -19,9 +19,9 @@ from torch import Tensor
 
 from envgym.episode import Episode
 from envgym.errors import Failure, HostLost, InfrastructureFailure
-from envgym.jobs import Job
+from envgym.jobs import Job, origin_of
 from envgym.policy import AgentFactory
-from envgym.rollout import Origin, unplayed
+from envgym.rollout import unplayed
 from envgym.task import Task
 from envgym_agents.chat import LMAgents
 from envgym_agents.learn.adapters import adapted, merged_weights
@@ -111,7 +111,7 @@ class Places:
     async def _play(self, task: Task, agent: Speaking | AgentFactory, job: Job) -> Episode:
         stretch = job.stretch.tokens if job.stretch is not None else 0
         rollout = replace(job.rollout, record=None)
-        asked = Request(task, agent, job.seed, job.episode_id, job.group, rollout, stretch)
+        asked = Request(task, agent, job.seed, job.episode_id, job.group, rollout, stretch, job.branch)
         started, gone = perf_counter(), ""
         for _ in range(_TRIES):
             try:
@@ -120,8 +120,7 @@ class Places:
                 gone = str(error)
                 _LOG.warning("episode %s begins again: %s", asked.episode_id, gone)
         failure = Failure.of(HostLost(f"{_TRIES} hosts in a row were lost with it; {gone}"), where="play", turn=0)
-        origin = Origin(asked.episode_id, asked.seed, group=asked.group)
-        return unplayed(task.id, origin, rollout, failure, started)
+        return unplayed(task.id, origin_of(job), rollout, failure, started)
 
     async def _try(self, asked: Request) -> Episode:
         """Played once, by whoever has room. Raises HostLost when its worker or its sampler is gone."""

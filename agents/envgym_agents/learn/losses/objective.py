@@ -130,11 +130,8 @@ class Objective:
         terms = own.divergence if config.teaches_whole else self._terms(own, unit)
         if config.clips:
             now = ratio(own.logprobs.detach(), own.old, unit=unit, bound=config.pre_clip)
-            sides = config.sides if config.kind == "rec" else "one"
-            kept = policy.in_band(
-                now, credit=own.credit, low=self.config.clip_low, high=self.config.clip_high, sides=sides,
-                outer=config.outer,
-            )  # fmt: skip
+            band = {"low": self.config.clip_low, "high": self.config.clip_high}
+            kept = policy.in_band(now, credit=own.credit, **band, sides=config.rec.sides, outer=config.rec.outer)
             metrics["clip_share"] = (own.weights * ~kept).sum()
         return (weights * terms).sum(), metrics
 
@@ -148,8 +145,9 @@ class Objective:
         if config.kind == "topr":
             return policy.topr(now, own.sampled, credit=credit, unit=own.episode, most=config.taper)
         if config.kind == "a-lol":
+            played = own.reference if config.against == "reference" else own.sampled
             return policy.advantage_lol(
-                now, own.sampled, credit=credit, unit=own.episode, variant=config.variant, clip=config.weight_clip
+                now, played, credit=credit, unit=own.episode, variant=config.variant, clip=config.weight_clip
             )
         if config.kind == "opmd":
             return policy.opmd(now, credit=credit, tau=config.tau)
@@ -159,8 +157,13 @@ class Objective:
         if config.kind == "cispo":
             return policy.cispo(now, compared, credit=credit, **band)
         if config.kind == "rec":
-            kept = policy.in_band(compared.detach(), credit=credit, **band, sides=config.sides, outer=config.outer)
-            return policy.reinforce(now, credit=credit) * kept
+            chosen, ratios = config.rec, compared.detach()
+            kept = policy.in_band(ratios, credit=credit, **band, sides=chosen.sides, outer=chosen.outer)
+            kept = kept * policy.rec_weight(
+                ratios, credit=credit, kind=chosen.weight, temperature=chosen.temperature
+            )
+            pull = policy.rec_pull(now, own.old, kind=chosen.pull)
+            return policy.reinforce(now, credit=credit) * kept + chosen.strength * pull
         if config.dual_clip is not None:
             return policy.dual_clip(compared, credit=credit, **band, most=config.dual_clip)
         return policy.ppo_clip(compared, credit=credit, **band)

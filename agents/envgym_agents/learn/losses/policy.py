@@ -14,7 +14,7 @@ from envgym_agents.learn.losses.units import capped, sum_per
 
 __all__ = [
     "advantage_filter", "advantage_lol", "cispo", "dual_clip", "in_band", "kimi_opmd", "opmd", "ppo_clip",
-    "reinforce", "topr",
+    "rec_pull", "rec_weight", "reinforce", "topr",
 ]  # fmt: skip
 
 
@@ -54,17 +54,20 @@ def cispo(logprobs: Tensor, ratio: Tensor, *, credit: Tensor, low: float, high: 
 
 
 def topr(logprobs: Tensor, sampled: Tensor, *, credit: Tensor, unit: Tensor, most: float = 1.0) -> Tensor:
-    """``-w * A * log pi``, w = 1 for A >= 0 and ``sg(min(pi / mu, most))`` of the whole unit for A < 0.
+    """``-w * A * log pi``, w = 1 for a unit whose A is >= 0 in sum, else ``sg(min(pi / mu, most))`` of all of it.
 
-    What should become likelier is followed like supervised data, however unlikely it is; what should become
-    unlikelier is let go of as it does. sampled: log-probabilities under mu, the policy that played.
+    A unit is an episode: the paper's sign is the trajectory's, so one that failed is let go of as a whole, its
+    turns of positive credit too. What should become likelier is followed like supervised data, however unlikely it
+    is; what should become unlikelier is let go of as it does.
+    sampled: log-probabilities under mu, the policy that played.
     Degenerate: on policy (pi = mu) it is REINFORCE.
     Source: TOPR (Le Roux et al. 2025, arXiv 2503.14286), with the bounds that it recommends: a+ = b+ = 1, a- = 0,
     b- = 1.
     """
     with torch.no_grad():
         tapered = capped(sum_per(logprobs - sampled, unit)).clamp(max=most)
-    return -torch.where(credit < 0, tapered, torch.ones_like(tapered)) * credit * logprobs
+        bad = sum_per(credit, unit) < 0
+    return -torch.where(bad, tapered, torch.ones_like(tapered)) * credit * logprobs
 
 
 def advantage_lol(
@@ -74,8 +77,9 @@ def advantage_lol(
     """``-w * max(A, 0) * log pi``: offline policy gradient on what was better than expected, all else left out.
 
     w, without gradient and clipped to [1 - clip, 1 + clip]: "full", pi / mu of the whole unit; "sequence", pi / mu
-    of each token; "free", 1 (no log-probabilities of the policy that played are needed). A-LoL with the KL term is
-    "free" beside a divergence from the reference.
+    of each token; "free", 1 (no log-probabilities of mu are needed). sampled: log-probabilities under mu, the
+    policy that played; of data that others made nobody may know them, and the paper takes the model that training
+    begins with. A-LoL with the KL term is "free" beside a divergence from the reference.
     Degenerate: with no positive credit there is no gradient.
     Source: A-LoL (Baheti et al. 2024, arXiv 2305.14718): A-LoL, A-LoL seq., A-LoL ref. free.
     """
@@ -125,6 +129,32 @@ def in_band(
         kept |= (ratio >= 1.0 + high * outer) & (credit < 0)
         kept |= (ratio <= max(1.0 - low * outer, 0.0)) & (credit > 0)
     return kept
+
+
+@torch.no_grad()
+def rec_weight(
+    ratio: Tensor, *, credit: Tensor, kind: Literal["none", "ratio", "advantage"], temperature: float = 1.0
+) -> Tensor:
+    """What each token's term weighs [K]: 1, its importance ratio, or ``exp(A / temperature)``. No gradient.
+
+    Degenerate: a ratio of 1, or a credit of 0, weighs 1; so does everything as the temperature grows.
+    Source: Yao et al. 2025 (arXiv 2509.24203), the weights of REC and of data that is weighed by its advantage.
+    """
+    if kind == "none":
+        return torch.ones_like(ratio)
+    return ratio.clone() if kind == "ratio" else capped(credit.to(ratio) / temperature)
+
+
+def rec_pull(logprobs: Tensor, old: Tensor, *, kind: Literal["none", "square", "likelihood"]) -> Tensor:
+    """What holds the policy near what it was, to be added: ``(log(pi / pi_old))^2`` or ``-log pi`` of each token.
+
+    Degenerate: at pi = pi_old the square and its gradient are 0. The likelihood pulls towards all that was sampled,
+    whatever it earned: it is that of a constant credit of 1.
+    Source: Yao et al. 2025 (arXiv 2509.24203), the regularisers of REINFORCE.
+    """
+    if kind == "none":
+        return torch.zeros_like(logprobs)
+    return (logprobs - old).square() if kind == "square" else -logprobs
 
 
 def advantage_filter(scaled: Tensor, *, most: float) -> Tensor:

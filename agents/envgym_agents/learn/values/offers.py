@@ -54,9 +54,9 @@ def check_needs(config: Reinforce, spec: SchemeSpec, offers: Sequence[Mapping[st
 
 
 def check_forks(config: Reinforce, spec: SchemeSpec, offers: Sequence[Mapping[str, Level]]) -> None:
-    """Raise ValueError for a scheme that is nothing, or another one, without forks: training plays none."""
+    """Raise ValueError for a scheme that is nothing, or another one, without forks, where none are played."""
     forks = spec.forks
-    if forks is None or not forks.needed:
+    if forks is None or not forks.needed or config.members.forks.points:
         return
     if forks.instead and (
         forks.instead in config.credit_options or any(one.get(forks.instead) is forks.of for one in offers)
@@ -67,12 +67,13 @@ def check_forks(config: Reinforce, spec: SchemeSpec, offers: Sequence[Mapping[st
         repr(kind) for kind, names in OFFERS.items() if forks.of and names.get(forks.instead) is forks.of
     )
     remedy = (
-        f", or name a critic that gives it {forks.instead} of {forks.of}s (reinforce.critic.kind {kinds})"
+        f", or a critic that gives it {forks.instead} of {forks.of}s (reinforce.critic.kind {kinds})"
         if kinds
         else ""
     )
     raise ValueError(
-        f"scheme {spec.name!r} lives on forks, which training does not play; without them it {is_then}{remedy}"
+        f"scheme {spec.name!r} lives on forks, and reinforce.members.forks.points is 0; without them it {is_then}: "
+        f"set some points{remedy}"
     )
 
 

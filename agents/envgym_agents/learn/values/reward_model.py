@@ -4,7 +4,7 @@ Several of them that disagree say where their score means nothing. `worst_case` 
 careful number of their scores; a policy that exploits one model's mistakes does not gain by them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from envgym_agents.learn.values.implicit import Pair, pairs_of
 from envgym_agents.learn.values.network import Body, Head, Network
 from envgym_agents.learn.values.places import Places, places
 
-__all__ = ["Aggregate", "RewardModel", "mean_score", "uncertainty_weighted", "worst_case"]
+__all__ = ["AGGREGATES", "Aggregate", "RewardModel", "mean_score", "uncertainty_weighted", "worst_case"]
 
 Aggregate = Callable[[Floats], Floats]
 """From scores [K, E] of E models to one score [K]."""
@@ -42,6 +42,12 @@ def uncertainty_weighted(scores_KE: Floats, *, weight: float = 0.1) -> NDArray[n
     """
     scores = np.asarray(scores_KE, np.float64)
     return np.asarray(scores.mean(-1) - weight * scores.var(-1))
+
+
+AGGREGATES: Mapping[str, Aggregate] = {
+    "mean": mean_score, "worst-case": worst_case, "uncertainty-weighted": uncertainty_weighted,
+}  # fmt: skip
+"""What is made of several scores, by the name that configurations use."""
 
 
 class RewardModel:

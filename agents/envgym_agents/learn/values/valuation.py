@@ -34,13 +34,7 @@ from envgym_agents.learn.values.network import Body
 from envgym_agents.learn.values.offers import check_forks, check_needs, offered
 from envgym_agents.learn.values.packed import packed, unpacked
 from envgym_agents.learn.values.progress import Progress
-from envgym_agents.learn.values.reward_model import (
-    Aggregate,
-    RewardModel,
-    mean_score,
-    uncertainty_weighted,
-    worst_case,
-)
+from envgym_agents.learn.values.reward_model import AGGREGATES, RewardModel
 from envgym_agents.learn.values.targets import Horizon
 from envgym_agents.model import max_length, new_model
 
@@ -228,11 +222,6 @@ def _fresh_tokens(groups: Sequence[Group]) -> int:
     return sum(episode.sampled_tokens for group in groups for episode in group if is_fresh(episode))
 
 
-_AGGREGATES: Mapping[str, Aggregate] = {
-    "mean": mean_score, "worst-case": worst_case, "uncertainty-weighted": uncertainty_weighted,
-}  # fmt: skip
-
-
 def _estimator(
     config: Critic, model: Any, seed: int, temperature: float, bounds: Mapping[str, Any]
 ) -> tuple[Estimator, Mapping[str, Estimate]]:
@@ -252,7 +241,7 @@ def _estimator(
         return progress, {"contributions": progress}
     if config.kind == "reward-model":
         scores = RewardModel(
-            body, count=config.count, aggregate=_AGGREGATES[config.aggregate], warmup=config.warmup, **options
+            body, count=config.count, aggregate=AGGREGATES[config.aggregate], warmup=config.warmup, **options
         )
         return scores, {"contributions": scores}
     said = objective(config.loss, low=config.low, high=config.high, bins=config.bins)
