@@ -1,17 +1,20 @@
 """A browser without a browser: HTML and forms over HTTP, as accessibility trees; no JavaScript, no pictures.
 
-For sites that work without scripts it does the same as a real one without the cost of one, for tests and training
+For sites that work without scripts it sends what a real one sends without the cost of one, for tests and training
 at scale; it is not what a person sees. httpx speaks HTTP, Beautiful Soup reads the documents. What it cannot do
-(coordinates, tabs, dragging, screenshots) is told as such.
+(coordinates, tabs, dragging, screenshots) is told as such. Not there, and not told: style sheets (of styles it
+knows `display: none` and `visibility: hidden` in an element's own), frames, `<base>`, `<dialog>`, `<meta refresh>`,
+charsets that a document names inside itself, fields' rules but `required` and numbers (pattern, min, max, length,
+e-mail), cookies that are not ASCII. A disabled control and a form that lacks something are INVALID here, with the
+reason; in a real one such a click does nothing.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
-from urllib.parse import urlencode, urljoin, urlsplit
+from typing import Self
 
-import httpx
 from bs4 import BeautifulSoup, Tag
 from pydantic import JsonValue
 
@@ -19,14 +22,11 @@ from envgym.backend_report import BackendReport
 from envgym.errors import EnvironmentFailure
 from envgym.page import (
     Acted,
-    Folder,
     Outcome,
     PageSpec,
     PageView,
     Storage,
     Tab,
-    Tcp,
-    UnixSocket,
     Wanted,
 )
 from envgym.page_actions import (
@@ -42,21 +42,40 @@ from envgym.page_actions import (
     Select,
     Target,
     TypeText,
+    Upload,
     Wait,
 )
-from envgym_sandboxes.plain_tree import control_of, nodes_of, options_of, sent_by, set_value, value_of
+from envgym_sandboxes.plain_document import TooMuch, document_of
+from envgym_sandboxes.plain_forms import (
+    controls_of,
+    default_button,
+    encoded,
+    entries_of,
+    missing_of,
+    multipart,
+    reset,
+)
+from envgym_sandboxes.plain_http import Asked, Wrong, client_of, joined, loaded, with_query
+from envgym_sandboxes.plain_tree import (
+    CONTROLS,
+    control_of,
+    form_of,
+    is_disabled,
+    kind_of,
+    labels_of,
+    name_of,
+    nodes_of,
+    options_of,
+    set_value,
+    text_of,
+    value_of,
+)
 
 __all__ = ["PlainBrowser", "open_plain"]
 
-_HEADERS = {"Accept": "text/html"}
-
-
-class _Wrong(Exception):
-    """What was asked for cannot be done; data for whoever acts."""
-
-    def __init__(self, outcome: Outcome, message: str) -> None:
-        super().__init__(message)
-        self.outcome = outcome
+_NO_TEXT = ("checkbox", "radio", "submit", "reset", "button", "image", "hidden", "file")
+_BLOCKS_NOT = (*_NO_TEXT, "textarea", "select")
+_URLENCODED = "application/x-www-form-urlencoded"
 
 
 class PlainPage:
@@ -64,11 +83,13 @@ class PlainPage:
 
     def __init__(self, spec: PageSpec) -> None:
         self.spec = spec
-        self._client = _client(spec)
+        self._client = client_of(spec)
         self._url, self._soup = "about:blank", BeautifulSoup("", "html.parser")
+        self._html = ""  # that the document was read from
         self._history: list[str] = []
         self._at = -1
         self._focused: Tag | None = None
+        self._given: dict[int, Mapping[str, bytes]] = {}  # by the id of a file field of this document
         self._closed = False
 
     async def begin(self) -> None:
@@ -81,26 +102,25 @@ class PlainPage:
     async def restart(self, storage: Storage | None = None) -> None:
         """As a new page of the same spec. storage: instead of the spec's."""
         await self._client.aclose()
-        self._client = _client(self.spec if storage is None else replace(self.spec, storage=storage))
+        self._client = client_of(self.spec if storage is None else replace(self.spec, storage=storage))
         self._url, self._soup, self._focused = "about:blank", BeautifulSoup("", "html.parser"), None
         self._history, self._at = [], -1
+        self._given.clear()
         await self.begin()
 
     async def act(self, action: PageAction) -> Acted:
         """Do it."""
         try:
             await self._do(action)
-        except _Wrong as wrong:
+        except Wrong as wrong:
             refused = (str(wrong),) if wrong.outcome is Outcome.REFUSED else ()
             return Acted(wrong.outcome, str(wrong), refused=refused)
-        except httpx.HTTPError as error:
-            return Acted(Outcome.NOT_LOADED, f"the page could not be loaded: {type(error).__name__}")
         return Acted()
 
     async def _do(self, action: PageAction) -> None:
         match action:
             case Goto(url):
-                await self._go("GET", url)
+                await self._follow(url)
             case Back() | Forward():
                 await self._travel(-1 if isinstance(action, Back) else 1)
             case Click(target):
@@ -109,13 +129,15 @@ class PlainPage:
                 self._fill(self._element(target), text)
             case Select(target, options):
                 self._select(self._element(target), options)
+            case Upload(target, files):
+                self._upload(self._element(target), files)
             case TypeText() | Press():
                 await self._key(action)
             case Hover() | Scroll() | Wait():
                 pass
             case _:
                 what = type(action).__name__
-                raise _Wrong(Outcome.INVALID, f"a browser without scripts and tabs has no {what}")
+                raise Wrong(Outcome.INVALID, f"a browser without scripts and tabs has no {what}")
 
     async def _key(self, action: TypeText | Press) -> None:
         """Text goes into the field that has the focus; Enter sends its form."""
@@ -125,101 +147,143 @@ class PlainPage:
         if isinstance(action, TypeText):
             self._fill(field, value_of(field) + action.text)
         elif action.keys == "Enter" and field.name == "input":
-            await self._send(field, None)
+            await self._enter(field)
+
+    async def _enter(self, field: Tag) -> None:
+        """Press the form's first button; a form without one is sent if it has one field for text."""
+        if (form := form_of(field, self._soup)) is None:
+            return
+        if (button := default_button(form, self._soup)) is not None:
+            if not is_disabled(button):
+                await self._send(form, button)
+        elif sum(kind_of(one) not in _BLOCKS_NOT for one in controls_of(form, self._soup)) == 1:
+            await self._send(form, None)
 
     def _element(self, target: Target) -> Tag:
         if target.x is not None:
-            raise _Wrong(Outcome.INVALID, "nothing is drawn here: name an element instead of a point")
+            raise Wrong(Outcome.INVALID, "nothing is drawn here: name an element instead of a point")
         found = nodes_of(self._soup)
         if target.ref:
             for node, tag in found:
                 if node.ref == target.ref and tag is not None:
                     return tag
-            raise _Wrong(Outcome.NO_ELEMENT, f"there is no element {target.ref[:20]!r} on this page")
+            raise Wrong(Outcome.NO_ELEMENT, f"there is no element {target.ref[:20]!r} on this page")
         wanted = target.name.strip().lower()
         mine = [(node.name.strip().lower(), tag) for node, tag in found
                 if tag is not None and (not target.role or node.role == target.role)]  # fmt: skip
         tags = [tag for name, tag in mine if name == wanted] or [tag for name, tag in mine if wanted in name]
         if target.nth >= len(tags):
             what = f"{target.role or 'element'} named {target.name[:80]!r}" if target.name else target.role
-            raise _Wrong(Outcome.NO_ELEMENT, f"there is no {what} number {target.nth} on this page")
+            raise Wrong(Outcome.NO_ELEMENT, f"there is no {what} number {target.nth} on this page")
         return tags[target.nth]
 
     async def _click(self, tag: Tag) -> None:
-        tag = control_of(tag)
-        kind = str(tag.get("type", ""))
+        tag = control_of(tag, self._soup)
+        kind, form = kind_of(tag), form_of(tag, self._soup)
+        if is_disabled(tag):
+            raise Wrong(Outcome.INVALID, "it is disabled")
         if tag.name == "a" and tag.has_attr("href"):
-            await self._go("GET", urljoin(self._url, str(tag["href"])))
-        elif (tag.name == "button" and kind in ("", "submit")) or (tag.name == "input" and kind == "submit"):
-            await self._send(tag, tag)
-        elif tag.name == "input" and kind in ("checkbox", "radio"):
+            await self._follow(joined(self._url, str(tag["href"])))
+        elif tag.name not in CONTROLS:
+            return
+        elif kind in ("submit", "image"):
+            if form is not None:
+                await self._send(form, tag)
+        elif kind == "reset":
+            for control in reset(form, self._soup, document_of(self._html)) if form is not None else ():
+                self._given.pop(id(control), None)
+        elif kind in ("checkbox", "radio"):
             set_value(self._soup, tag, "" if kind == "checkbox" and tag.has_attr("checked") else "on")
-        elif tag.name in ("input", "textarea", "select"):
+        elif kind != "button":
             self._focused = tag
 
     def _fill(self, tag: Tag, text: str) -> None:
-        if tag.name not in ("input", "textarea") or tag.get("type") in ("checkbox", "radio", "submit", "hidden"):
-            raise _Wrong(Outcome.INVALID, "that is no field for text")
-        if tag.get("type") == "number" and text and not text.lstrip("-").replace(".", "", 1).isdecimal():
-            raise _Wrong(Outcome.INVALID, f"{text[:40]!r} is no number")
+        kind = kind_of(tag)
+        if tag.name not in ("input", "textarea") or kind in _NO_TEXT:
+            raise Wrong(Outcome.INVALID, "that is no field for text")
+        if is_disabled(tag) or tag.has_attr("readonly"):
+            raise Wrong(Outcome.INVALID, "it is disabled or only to be read")
+        if kind == "number" and text and not text.lstrip("-").replace(".", "", 1).isdecimal():
+            raise Wrong(Outcome.INVALID, f"{text[:40]!r} is no number")
         self._focused = tag
         set_value(self._soup, tag, text if tag.name == "textarea" else text.replace("\n", " "))
 
+    def _upload(self, tag: Tag, files: Mapping[str, bytes]) -> None:
+        if tag.name != "input" or tag.get("type") != "file":
+            raise Wrong(Outcome.INVALID, "that is no field for files")
+        if len(files) > 1 and not tag.has_attr("multiple"):
+            raise Wrong(Outcome.INVALID, f"it takes one file, not {len(files)}")
+        self._given[id(tag)] = files
+        tag["value"] = ", ".join(files)
+
     def _select(self, tag: Tag, options: tuple[str, ...]) -> None:
         if tag.name != "select":
-            raise _Wrong(Outcome.INVALID, "that is no selection field")
-        known = {
-            name: option for option in options_of(tag) for name in (value_of(option), option.get_text().strip())
-        }
-        if len(options) != 1 or options[0] not in known:
-            shown = ", ".join(option.get_text().strip() for option in options_of(tag))
-            raise _Wrong(Outcome.INVALID, f"choose one of: {shown[:500]}")
+            raise Wrong(Outcome.INVALID, "that is no selection field")
+        if is_disabled(tag):
+            raise Wrong(Outcome.INVALID, "it is disabled")
+        several = tag.has_attr("multiple")
+        if len(options) != 1 and not several:
+            raise Wrong(Outcome.INVALID, f"it takes one option, not {len(options)}")
+        there = [(" ".join(one.get_text().split()), one) for one in options_of(tag) if not is_disabled(one)]
+        known = {value_of(option): option for _, option in there} | dict(there)
+        if any(one.strip() not in known for one in options):
+            raise Wrong(Outcome.INVALID, f"choose one of: {', '.join(name for name, _ in there)[:500]}")
         for option in options_of(tag):
             option.attrs.pop("selected", None)
-        known[options[0]]["selected"] = ""
+        for one in options:
+            known[one.strip()]["selected"] = ""
 
-    async def _send(self, tag: Tag, button: Tag | None) -> None:
-        form = tag.find_parent("form")
-        if form is None:
-            return
-        method, address = (
-            str(form.get("method", "get")).upper(),
-            urljoin(self._url, str(form.get("action") or self._url)),
-        )
-        pairs = sent_by(form, button)
-        if method == "POST":
-            await self._go("POST", address, pairs)
+    async def _send(self, form: Tag, button: Tag | None) -> None:
+        def told(name: str) -> str:
+            own = button.get(f"form{name}") if button is not None else None
+            return str(own if own is not None else form.get(name, ""))
+
+        free = form.has_attr("novalidate") or (button is not None and button.has_attr("formnovalidate"))
+        if not free and (missing := missing_of(form, self._soup)) is not None:
+            what = name_of(missing, labels_of(self._soup)) or str(missing.get("name", ""))
+            raise Wrong(Outcome.INVALID, f"the form is not sent: {what[:80]!r} must have something")
+        address = joined(self._url, told("action") or self._url)
+        entries = entries_of(form, self._soup, button, lambda field: self._given.get(id(field), {}))
+        if told("method").lower() != "post":
+            await self._go(Asked(str(with_query(address, encoded(entries)))))
+        elif told("enctype").lower() == "multipart/form-data":
+            await self._go(Asked(address, "POST", multipart(entries)))
         else:
-            await self._go("GET", urlsplit(address)._replace(query=urlencode(pairs)).geturl())
+            await self._go(Asked(address, "POST", (_URLENCODED, encoded(entries).encode())))
+
+    async def _follow(self, url: str) -> None:
+        """Go to an address; a place in this document is only named, and nothing is loaded."""
+        if "#" in url and url.partition("#")[0] == self._url.partition("#")[0]:
+            self._arrive(url, self._at if url == self._url else None)
+        else:
+            await self._go(Asked(url))
 
     async def _travel(self, by: int) -> None:
         if not 0 <= self._at + by < len(self._history):
-            raise _Wrong(Outcome.INVALID, "there is no page that way")
+            raise Wrong(Outcome.INVALID, "there is no page that way")
         to = self._at + by
-        await self._go("GET", self._history[to], at=to)
+        url = self._history[to]
+        if url != self._url and url.partition("#")[0] == self._url.partition("#")[0]:
+            self._arrive(url, to)
+        else:
+            await self._go(Asked(url), at=to)
 
-    async def _go(
-        self, method: str, url: str, pairs: list[tuple[str, str]] | None = None, *, at: int | None = None
-    ) -> None:
-        """Load an address, redirections followed within the sites."""
-        body: dict[str, Any] | None = None if pairs is None else _multiple(pairs)
-        sent_from = {"Referer": self._url} if self._url.startswith("http") else {}
-        for _ in range(10):
-            self._allowed(url)
-            answer = await self._client.request(method, url, data=body, headers=_HEADERS | sent_from)
-            if not answer.is_redirect:
-                break
-            method, body, url = "GET", None, urljoin(url, answer.headers.get("Location", ""))
-        self._url, self._focused = url, None
-        self._soup = BeautifulSoup(answer.text, "html.parser")
+    async def _go(self, asked: Asked, *, at: int | None = None) -> None:
+        """Load a document. at: which one of the history it is; None: one more."""
+        referer = self._url if self._url.startswith("http") else ""
+        url, text = await loaded(self._client, self.spec, asked, referer)
+        try:
+            soup = document_of(text)
+        except TooMuch as error:
+            raise Wrong(Outcome.NOT_LOADED, f"the page could not be loaded: {error}") from error
+        self._soup, self._html, self._focused = soup, text, None
+        self._given.clear()
+        self._arrive(url, at)
+
+    def _arrive(self, url: str, at: int | None) -> None:
         if at is None:
             self._history, at = [*self._history[: self._at + 1], url], self._at + 1
-        self._at = at
-
-    def _allowed(self, url: str) -> None:
-        parts = urlsplit(url)
-        if f"{parts.scheme}://{parts.netloc}" not in self.spec.sites:
-            raise _Wrong(Outcome.REFUSED, f"{url[:200]} is outside the sites of this task")
+        self._url, self._at = url, at
 
     async def view(self, wanted: Wanted = Wanted()) -> PageView:  # noqa: B008  # frozen
         """What there is to see: the tree and the text. Raises EnvironmentFailure where more is wanted."""
@@ -239,7 +303,7 @@ class PlainPage:
             title,
             (Tab(self._url, title, True),),
             tree=nodes[: limits.tree_nodes] if wanted.tree else None,
-            text=self._soup.get_text(" ", strip=True)[: limits.text_chars] if wanted.text else None,
+            text=text_of(self._soup)[: limits.text_chars] if wanted.text else None,
             focused=focused if wanted.focused else None,
             truncated=("tree",) if len(nodes) > limits.tree_nodes else (),
         )
@@ -256,11 +320,15 @@ class PlainPage:
         )
 
     async def digest(self) -> str:
-        """Of address, tree and values."""
-        nodes = [(node.depth, node.role, node.name, node.value, node.states) for node, _ in nodes_of(self._soup)]
-        return hashlib.blake2b(
-            repr((self._url, nodes)).encode("utf-8", "surrogatepass"), digest_size=16
-        ).hexdigest()
+        """Of address, tree, values, files that were given, which field has the focus, and cookies."""
+        nodes = [
+            (node.depth, node.role, node.name, node.value, node.states, tag is not None and tag is self._focused,
+             sorted(self._given.get(id(tag), {}).items()))
+            for node, tag in nodes_of(self._soup)
+        ]  # fmt: skip
+        cookies = sorted((one.domain, one.path, one.name, str(one.value)) for one in self._client.cookies.jar)
+        there = repr((self._url, nodes, cookies)).encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(there, digest_size=16).hexdigest()
 
     async def close(self) -> None:
         """Close its connections. Idempotent."""
@@ -275,29 +343,6 @@ class PlainPage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         await self.close()
-
-
-def _multiple(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    for name, value in pairs:
-        data.setdefault(name, []).append(value)
-    return data
-
-
-def _client(spec: PageSpec) -> httpx.AsyncClient:
-    mounts: dict[str, httpx.AsyncBaseTransport | None] = {}
-    for origin, site in spec.sites.items():
-        match site:
-            case UnixSocket(path):
-                mounts[origin] = httpx.AsyncHTTPTransport(uds=path, verify=False)
-            case Tcp() | Folder():
-                raise ValueError(f"PageSpec.sites has {site!r}; a plain browser takes a UnixSocket")
-    # nothing here is encrypted: to read the list of certificates would be most of the time that a page takes
-    client = httpx.AsyncClient(mounts=mounts, trust_env=False, verify=False, timeout=spec.limits.act_s)
-    for cookie in spec.storage.cookies if spec.storage else ():
-        name, value, domain = str(cookie["name"]), str(cookie["value"]), str(cookie["domain"])
-        client.cookies.set(name, value, domain=domain, path=str(cookie.get("path", "/")))
-    return client
 
 
 class PlainBrowser:

@@ -277,10 +277,37 @@ async def _keys(tab: Tab, events: list[tuple[str, dict[str, Any]]]) -> None:
     await asyncio.gather(*(tab.call(method, **params) for method, params in events))
 
 
+async def _ends(tab: Tab, start: Target, end: Target) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Points of two targets as the page is scrolled then. Raises Missed where both are never seen at once."""
+    begin, goal = await _point(tab, start), await _seen(tab, end)
+    if goal is not None:
+        return begin, goal
+    goal, again = await _point(tab, end), await _seen(tab, start)
+    if again is None:
+        raise Missed(Outcome.NOT_REACHABLE, "both ends are not in the window at once: scroll, and drag by points")
+    return again, goal
+
+
+async def _seen(tab: Tab, target: Target) -> tuple[float, float] | None:
+    """The middle of what of a target is in the window, without scrolling; None where nothing is."""
+    if target.x is not None:
+        return await _point(tab, target)
+    try:
+        quads = (await tab.call("DOM.getContentQuads", backendNodeId=await _backend(tab, target)))["quads"]
+    except Refused:  # it has no box, or is gone
+        quads = []
+    if not quads:
+        return None
+    (left, right), (top, bottom) = (
+        (max(min(quads[0][axis::2]), 0.0), min(max(quads[0][axis::2]), float(tab.spec.size[axis])))
+        for axis in (0, 1)
+    )
+    return ((left + right) / 2, (top + bottom) / 2) if left < right and top < bottom else None
+
+
 async def _drag(tab: Tab, start: Target, end: Target) -> None:
     """Press, move and let go; where the page drags data, as the browser tells, that is dropped."""
-    begin, goal = await _point(tab, start), await _point(tab, end)
-    begin = begin if start.ref == "" else await _point(tab, start)  # the second may have scrolled
+    begin, goal = await _ends(tab, start, end)
     held = {"button": "left", "buttons": 1}
     between = ((begin[0] + goal[0]) / 2, (begin[1] + goal[1]) / 2)
     nudge = (begin[0] + (4 if goal[0] >= begin[0] else -4), begin[1] + (4 if goal[1] >= begin[1] else -4))

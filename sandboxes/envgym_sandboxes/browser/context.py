@@ -1,6 +1,8 @@
 """One episode's page: a context of Chromium with its tabs, where everything that goes wrong is its own matter."""
 
 import asyncio
+import contextlib
+import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -25,18 +27,16 @@ from envgym.page_actions import (
 )
 from envgym_sandboxes.browser.acting import Missed, perform
 from envgym_sandboxes.browser.downloads import Downloads
-from envgym_sandboxes.browser.gate import BLANK_PATH, Gate, origin_of
+from envgym_sandboxes.browser.gate import Gate, origin_of
 from envgym_sandboxes.browser.process import Process
-from envgym_sandboxes.browser.seeing import digest, look
-from envgym_sandboxes.browser.storing import read_storage, write_storage
+from envgym_sandboxes.browser.seeing import everywhere, look
+from envgym_sandboxes.browser.storing import empty, read_storage, write_storage
 from envgym_sandboxes.browser.tab import Crashed, Hung, Tab
 from envgym_sandboxes.browser.wire import Refused, Wire
 
 __all__ = ["Context"]
 
 T = TypeVar("T")
-
-_CLEARED = "location.href === %s && (sessionStorage.clear(), localStorage.clear(), window.name = '', true)"
 
 
 class Context:
@@ -50,6 +50,7 @@ class Context:
         self._active: Tab | None = None
         self._creating = 0
         self._preparing: dict[str, asyncio.Task[None]] = {}
+        self._unprepared = ""
         self._opened = 0
         self._clipboard: list[str] = []
         self._lock = asyncio.Lock()
@@ -75,8 +76,18 @@ class Context:
     async def _prepare(self, tab: Tab) -> None:
         try:
             await tab.prepare()
-        except (Hung, Crashed, Refused, SandboxDied):
-            tab.died()
+        except (Hung, Crashed, Refused, SandboxDied) as error:
+            if isinstance(error, Refused) and await self._there(tab):
+                self._unprepared = str(error)
+            tab.close()  # nothing is shown that could not be prepared
+
+    async def _there(self, tab: Tab) -> bool:
+        """Whether Chromium still has a tab: one that its opener closed at once refuses what it is asked."""
+        try:
+            await self.wire.call("Target.getTargetInfo", targetId=tab.target)
+        except (Refused, SandboxDied):
+            return False
+        return True
 
     def target_event(self, method: str, params: dict[str, Any]) -> None:
         """Something became of a tab, perhaps one of these."""
@@ -117,36 +128,15 @@ class Context:
                 self._forget(other)
                 other.close()
             try:
-                await tab.within(self._emptied(tab), self.spec.limits.act_s)
+                await tab.within(empty(self, tab), self.spec.limits.act_s)
             except (Hung, Crashed, Refused) as error:
                 await self._replaced(tab, error)
             self._clipboard.clear()
-            self.downloads.clear()
+            await self.downloads.clear()
         given = storage or self.spec.storage
         if given is not None:
             await write_storage(self, given)
         await self._load_start()
-
-    async def _emptied(self, tab: Tab) -> None:
-        """Nothing is left in a tab, of the tab itself nor of the sites: not the cache, nor its window's name.
-
-        The page goes first, since it may write as it goes; what it kept is cleared on each site's empty page, and
-        last on the one that is begun with: from there the way to it is short.
-        """
-        start = origin_of(self.spec.start)
-        for origin in sorted(tab.visited & set(self.spec.sites), key=lambda one: (one == start, one)):
-            await tab.call("Page.navigate", url=origin + BLANK_PATH)
-            while not await tab.run(_CLEARED % json.dumps(origin + BLANK_PATH)):  # still the page before
-                await tab.event()
-        tab.visited.clear()
-        if not self.spec.start:
-            await tab.call("Page.navigate", url="about:blank")
-            await tab.settle()
-        calls = [
-            tab.call("Storage.clearDataForOrigin", origin=origin, storageTypes="all") for origin in self.spec.sites
-        ]
-        calls += [tab.call("Network.clearBrowserCache"), tab.call("Network.clearBrowserCookies")]
-        await asyncio.gather(*calls)
 
     async def act(self, action: PageAction) -> Acted:
         """Do it and wait for quiet."""
@@ -192,6 +182,7 @@ class Context:
         quiet = await tab.settle()
         if self._preparing:
             await asyncio.gather(*self._preparing.values())
+            self._all_prepared()
             for target in list(self._preparing):
                 del self._preparing[target]
                 for popup in [one for one in self.tabs if one.target == target and one is not tab]:
@@ -289,7 +280,9 @@ class Context:
     async def run(self, expression: str) -> JsonValue:
         """The value of an expression."""
         async with self._lock:
-            return await self._asked(lambda tab: tab.run(expression))
+            value: JsonValue = await self._asked(lambda tab: tab.run(expression))
+            self._now().ran = True
+            return value
 
     def forget(self) -> None:
         """Refs are given anew, and the clipboard is empty."""
@@ -303,9 +296,16 @@ class Context:
             return await self._asked(lambda _: read_storage(self))
 
     async def digest(self) -> str:
-        """A digest of what is seen."""
+        """A digest of what is there."""
         async with self._lock:
-            return await self._asked(lambda _: digest(self.tabs))
+            return await self._asked(lambda _: self._digest())
+
+    async def _digest(self) -> str:
+        seen = await everywhere(self.tabs)  # first: what a script wrote into cookies is there once one reads them
+        said = await self.wire.call("Storage.getCookies", browserContextId=self.name)
+        cookies = sorted([str(one[of]) for of in ("domain", "path", "name", "value")] for one in said["cookies"])
+        there = json.dumps((cookies, seen)).encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(there, digest_size=16).hexdigest()
 
     async def _asked(self, work: Callable[[Tab], Awaitable[T]]) -> T:
         self._living()
@@ -330,6 +330,8 @@ class Context:
                 tab.kill()
             self.wire.handle(tab.session, None)
         if not self.wire.gone:
+            with contextlib.suppress(SandboxDied):
+                await self.downloads.clear()
             await asyncio.wait(
                 (self.wire.call("Target.disposeBrowserContext", browserContextId=self.name),), timeout=5
             )
@@ -371,10 +373,16 @@ class Context:
         target = made["targetId"]
         if (task := self._preparing.pop(target, None)) is not None:
             await task
+        self._all_prepared()
         tab = next((one for one in self.tabs if one.target == target), None)
         if tab is None or tab.dead.done():
             raise SandboxDied("Chromium gave no tab" + (f": {self.wire.gone}" if self.wire.gone else ""))
         return tab
+
+    def _all_prepared(self) -> None:
+        why, self._unprepared = self._unprepared, ""
+        if why:
+            raise EnvironmentFailure(f"a tab could not be prepared, and was closed: {why}")
 
     async def _show(self, tab: Tab) -> None:
         self._active = tab

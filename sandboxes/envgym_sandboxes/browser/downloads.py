@@ -13,7 +13,7 @@ _MOST = 20
 
 
 class Downloads:
-    """Those of one context since `clear`; of more than 20 only the first are kept."""
+    """Those of one context; of more than 20 at a time only the first are kept."""
 
     def __init__(self, wire: Wire, context: str, process: Process, most_bytes: int) -> None:
         self._wire, self._context, self._process, self._most = wire, context, process, most_bytes
@@ -27,10 +27,10 @@ class Downloads:
         """Whether something was downloaded."""
         return bool(self._begun or self._kept)
 
-    def clear(self) -> None:
-        """Forget what was given already."""
+    async def clear(self) -> None:
+        """Forget all of it, and leave nothing behind. Raises SandboxDied."""
+        await self.finish(0.0)
         self._kept.clear()
-        self._begun.clear()
 
     def began(self, params: dict[str, Any]) -> None:
         """A tab of this context downloads something."""
@@ -44,13 +44,13 @@ class Downloads:
         self._wire.tell("Browser.cancelDownload", guid=guid, browserContextId=self._context)
 
     def progress(self, params: dict[str, Any]) -> None:
-        """How far some download is, perhaps one of these."""
+        """How far some download is, perhaps one of these: each began here before Chromium says how far it is."""
         guid = params["guid"]
-        if guid in self._begun and params.get("receivedBytes", 0) > self._most:
+        if guid not in self._begun:
+            return
+        if params.get("receivedBytes", 0) > self._most:
             self._cancel(guid)
         if params["state"] != "inProgress":
-            if len(self._over) > 100:
-                self._over.clear()
             self._over[guid] = params["state"] == "completed"
             self._changed.set()
 
@@ -63,13 +63,13 @@ class Downloads:
                     await self._changed.wait()
         except TimeoutError:
             pass
-        for guid, (name, url) in self._begun.items():
+        for guid in tuple(self._begun):  # more may begin while a content comes
+            name, url = self._begun.pop(guid)
             whole = self._over.pop(guid, False)
             if not whole:
                 self._cancel(guid)
             content = await asyncio.to_thread(self._process.take, guid, self._most) if whole else None
             self._kept.append(Download(name[:255], url[:2_000], content))
-        self._begun.clear()
 
     def done(self) -> tuple[Download, ...]:
         """What came since this was last asked: what Chromium tells of late is the next action's."""

@@ -55,7 +55,7 @@ class Gate:
     def __init__(self, listener: socket.socket, sites: Mapping[str, Site]) -> None:
         self._listener, self._sites = listener, dict(sites)
         self.refused: list[str] = []
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.Task[None], socket.socket] = {}
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     async def _accept(self) -> None:
@@ -66,15 +66,17 @@ class Gate:
             except OSError:
                 return
             task = loop.create_task(self._serve(connection))
-            self._serving.add(task)
-            task.add_done_callback(self._serving.discard)
+            self._serving[task] = connection
+            task.add_done_callback(self._serving.pop)
 
     async def close(self) -> None:
         """End every connection."""
-        tasks = [self._accepting, *self._serving]
+        tasks, connections = [self._accepting, *self._serving], [*self._serving.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in connections:  # one whose task had not begun is nobody else's to close
+            connection.close()
         self._listener.close()
 
     async def _serve(self, connection: socket.socket) -> None:

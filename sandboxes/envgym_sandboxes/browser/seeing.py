@@ -5,18 +5,18 @@ Refs are given in the order in which elements were first seen, and are kept as l
 
 import asyncio
 import base64
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from typing import Any
 
+from envgym.errors import EnvironmentFailure
 from envgym.page import Node, PageView, Wanted
 from envgym_sandboxes.browser.tab import Facts, Tab
 from envgym_sandboxes.browser.wire import Refused
 
-__all__ = ["ACTED_ON", "digest", "look", "tree"]
+__all__ = ["ACTED_ON", "everywhere", "look", "tree"]
 
 ACTED_ON = frozenset(
     [
@@ -110,6 +110,17 @@ _MARK = """(boxes => { const host = document.createElement('div'); host.id = '__
   const tag = document.createElement('span'); tag.textContent = ref;
   tag.style.cssText = 'position:absolute;left:0;top:0;background:#d00;color:#fff;font:bold 10px sans-serif';
   box.append(tag); root.append(box); } document.documentElement.append(host); })(%s)"""
+_THERE = """(() => {
+  const kept = (name) => { try { return Object.entries(window[name]).sort(); } catch { return null; } };
+  const all = [...document.querySelectorAll('*')];
+  const cookie = (() => { try { return document.cookie; } catch { return null; } })();
+  return [kept('localStorage'), kept('sessionStorage'), cookie, window.name, [scrollX, scrollY].map(Math.round),
+    all.map((one, at) => [at, one.scrollLeft, one.scrollTop].map(Math.round)).filter((one) => one[1] || one[2]),
+    [...document.querySelectorAll('input,textarea,select')].map((one) => [one.type, one.value, !!one.checked,
+      one.options ? [...one.options].map((option) => option.selected)
+        : [...one.files || []].map((file) => [file.name, file.size])])];
+})()"""
+"""What a tree does not tell: what is kept for the site, where all is scrolled to, what every field holds."""
 _UNMARK = "document.getElementById('__marks')?.remove()"
 
 
@@ -347,13 +358,13 @@ def _attributes(strings: list[str], nodes: dict[str, Any], at: int, values: dict
     return "".join(f" {name}{text}" for name, text in told)
 
 
-async def digest(tabs: list[Tab]) -> str:
-    """See `envgym.page.Page.digest`; a tab that cannot be seen counts by its address."""
-    seen = []
+async def everywhere(tabs: list[Tab]) -> list[Any]:
+    """Of every tab what is seen and what a tree does not tell; one that cannot be seen counts by its address."""
+    seen: list[Any] = []
     for tab in tabs:
         try:
             nodes = [(one.role, one.name, one.value, one.depth, one.states) for one in await tree(tab)]
-        except Refused:
-            nodes = []
-        seen.append((tab.url, nodes))
-    return hashlib.blake2b(json.dumps(seen).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+            seen.append((tab.url, nodes, await tab.run(_THERE)))
+        except (Refused, EnvironmentFailure):
+            seen.append((tab.url, None, None))
+    return seen

@@ -61,6 +61,7 @@ class Tab:
         self.failed = ""
         self.dragged: dict[str, Any] | None = None
         self.busy = False
+        self.ran = False  # an environment's expression, which may have asked for something
         # what was done may scroll, which the document knows with its next frame; of a wheel, where all was before
         self.scrolls: bool | str = False
         self.mouse: tuple[float, float] | None = None
@@ -76,11 +77,15 @@ class Tab:
         return self.wire.call(method, self.session, **params)
 
     async def prepare(self) -> None:
-        """Let it hear and say what is needed, before its own scripts run; then let it run."""
+        """Let it hear and say what is needed, before its own scripts run; then let it run.
+
+        Raises Refused where any of that is not so; Hung, Crashed.
+        """
         wide, high = self.spec.size
         calls = [
             self.call("Page.enable"),
             self.call("Network.enable", maxPostDataSize=0),
+            self.call("Network.setBypassServiceWorker", bypass=True),
             self.call("Inspector.enable"),
         ]
         for script in (QUIET, *self.spec.scripts):
@@ -93,7 +98,7 @@ class Tab:
             self.call("Runtime.runIfWaitingForDebugger"),
         ]
         frames = self.call("Page.getFrameTree")
-        await self.within(asyncio.gather(*calls, return_exceptions=True), self.spec.limits.act_s)
+        await self.within(asyncio.gather(*calls), self.spec.limits.act_s)
         tree = (await self.within(frames, self.spec.limits.act_s))["frameTree"]
         self.frame = tree["frame"]["id"]
         self.url = tree["frame"]["url"] or self.url
@@ -157,8 +162,10 @@ class Tab:
     # quiet
 
     def begin(self) -> None:
-        """An action begins: what was under way before it is not waited for."""
-        self._requests.clear()
+        """An action begins: what was under way before it is not waited for, unless an environment has begun it."""
+        if not self.ran:
+            self._requests.clear()
+        self.ran = False
         self.dialogs.clear()
         self.failed = ""
         self.scrolls = False

@@ -54,7 +54,12 @@ def build_images(
 ) -> None:
     """Build images from their recipes (about a minute each; once)."""
     for name in names or list(recipes()):
-        _tell(build(name, default_store(), accept=accept, again=again))
+        image = build(name, default_store(), accept=accept, again=again)
+        if image.digest != (wanted := recipes()[name].digest):
+            typer.echo(
+                f"{name} is not what its recipe made ({wanted}): this mirror's packages are others", err=True
+            )
+        _tell(image)
 
 
 @images_command.command("verify")

@@ -1,6 +1,7 @@
 // Knows what a document still has to do: short timers, frames that were asked for, animations that end, mutations.
 // A document is quiet when none of it is left, so that nothing has to be waited for "to be sure". Chains of timers
-// that go on without end, and intervals, count only as long as they change the document.
+// that go on without end, and intervals, count only as long as they change the document; a chain of frames does until
+// two of its frames changed nothing, however late they come.
 (() => {
   if (window.__quiet) return;
   const now = performance.now.bind(performance);
@@ -12,7 +13,15 @@
   const animations = document.getAnimations && document.getAnimations.bind(document);
   const timers = new Set(), frames = new Set(), intervals = new Set();
   const SOON = 1000, DEEPEST = 8, OFTEN = 250;
-  let depth = 0, changed = -1e9, deep = -1e9, framed = false, shown = false;
+  const chained = new Set();
+  let depth = 0, changed = -1e9, changes = 0, deep = -1e9, framed = false, shown = false;
+  let known = 0, idle = 0, last = -1;
+  const chain = (time) => {
+    if (time === last) return;
+    idle = changes === known ? idle + 1 : 0;
+    known = changes;
+    last = time;
+  };
   const deeper = (level, work) => {
     const before = depth;
     depth = level + 1;
@@ -31,18 +40,27 @@
   window.requestAnimationFrame = function requestAnimationFrame(work) {
     const level = depth, counted = level < DEEPEST;
     if (!counted) deep = now();
-    const id = frame((time) => { frames.delete(id); deeper(level, () => work(time)); });
-    if (counted) frames.add(id);
+    const mine = counted ? frames : chained;
+    const id = frame((time) => {
+      mine.delete(id);
+      if (counted) idle = 0; else chain(time);
+      deeper(level, () => work(time));
+    });
+    mine.add(id);
     return id;
   };
-  window.cancelAnimationFrame = function cancelAnimationFrame(id) { frames.delete(id); unframe(id); };
+  window.cancelAnimationFrame = function cancelAnimationFrame(id) {
+    frames.delete(id);
+    chained.delete(id);
+    unframe(id);
+  };
   window.setInterval = function setInterval(work, delay, ...rest) {
     const id = every(work, delay, ...rest);
     if ((Number(delay) || 0) <= OFTEN) intervals.add(id);
     return id;
   };
   window.clearInterval = function clearInterval(id) { intervals.delete(id); timers.delete(id); stop(id); };
-  const watch = () => new MutationObserver(() => { changed = now(); }).observe(document, {
+  const watch = () => new MutationObserver(() => { changed = now(); changes += 1; }).observe(document, {
     subtree: true, childList: true, attributes: true, characterData: true,
   });
   watch();
@@ -52,7 +70,8 @@
     return Number.isFinite(left) && left < 3000;
   });
   const state = () => ({
-    busy: timers.size > 0 || frames.size > 0 || document.readyState !== 'complete' || animated(),
+    busy: timers.size > 0 || frames.size > 0 || document.readyState !== 'complete' || animated()
+      || (chained.size > 0 && idle < 2),
     ticking: intervals.size > 0 || now() - deep < OFTEN, changed: now() - changed,
   });
   // What only the next frame brings: observers of sizes and sights, scrolling that is listened to, a focus that was
