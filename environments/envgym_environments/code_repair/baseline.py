@@ -8,7 +8,7 @@ from envgym.errors import EnvironmentFailure
 from envgym.limits import Resources
 from envgym.sandbox import Sandbox
 from envgym.task import Tree, World
-from envgym_environments.code_repair.conditions import Condition, disagreeing, run_under
+from envgym_environments.code_repair.conditions import Condition, Seen, applied, disagreeing, run_under
 from envgym_environments.code_repair.runner import PRELOAD, TEST_ENV, WORKDIR, Layout, TestReport, Trace, run_tests
 from envgym_environments.code_repair.sources import Package
 
@@ -24,7 +24,7 @@ class Baseline:
 
     layout: with flaky, failing and skipped tests deselected. seconds: test id -> duration.
     covers: file -> line -> tests that execute it, in running order. imported: file -> lines that run at import.
-    quarantined: test -> why it is deselected, of those that ran. conditions: of the runs that `tests` all passed.
+    quarantined: test -> why it is deselected, of those that ran. runs: all of them, good where `tests` all passed.
     """
 
     package: Package
@@ -35,7 +35,7 @@ class Baseline:
     imported: Mapping[str, frozenset[int]]
     suite_s: float
     quarantined: Mapping[str, str] = field(default_factory=dict)
-    conditions: tuple[str, ...] = ()
+    runs: tuple[Seen, ...] = ()
 
     def covering(self, path: str, first_line: int, last_line: int) -> tuple[str, ...]:
         """The tests that execute at least one of these lines, in running order."""
@@ -74,7 +74,7 @@ async def measure(
     """
     runs = [("traced", await run_tests(shell, layout, trace=Trace(), timeout_s=_TRACE_S))]
     runs += [("plain", await run_tests(shell, layout, timeout_s=_TRACE_S)) for _ in range(repetitions)]
-    for condition in conditions:
+    for condition in filter(None, map(applied, conditions)):
         async with await shell.fork() as fork:  # what a condition leaves behind is no part of the package
             runs.append((condition.name, await run_under(fork, layout, condition, timeout_s=_TRACE_S)))
     for name, run in runs:
@@ -122,5 +122,5 @@ def _baseline(
         imported={path: frozenset(lines) for path, lines in traced.import_lines.items()},
         suite_s=min(run.wall_s for run in plain),
         quarantined=quarantined,
-        conditions=tuple(name for name, _ in runs),
+        runs=tuple((name, all(run.outcomes.get(test) == "passed" for test in kept)) for name, run in runs),
     )

@@ -2,27 +2,35 @@
 
 The answer restores the package's files byte by byte, so every run of the unbroken package is a run of the answer:
 the suite's runs under all conditions count once per package, the answer's own failing tests once per task. The
-broken state was run under `Bug.conditions`. A certificate is bound to the task's tests, files and answer by a
-digest: a task that was changed afterwards does not load.
+broken state was run as `Bug.runs` says. Last the grader itself graded both (`graded`). A certificate
+is bound to the task's tests, files and answer by a digest: a task that was changed afterwards does not load.
 """
 
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from envgym.task import Task
 from envgym_environments.code_repair.baseline import Baseline
-from envgym_environments.code_repair.conditions import clock_library
+from envgym_environments.code_repair.conditions import Seen, clock_library
 
 if TYPE_CHECKING:
     from envgym_environments.code_repair.judge import Bug
 
-__all__ = ["Certificate", "certificate_of", "certified", "content_digest"]
+__all__ = [
+    "Certificate",
+    "as_graded",
+    "certificate_of",
+    "certified",
+    "content_digest",
+    "counted",
+    "with_certificate",
+]
 
 
 class Certificate(BaseModel):
@@ -56,18 +64,18 @@ def content_digest(task: Task) -> str:
     kept = ("package", "version", "sha256", "layout", "fail_to_pass", "pass_to_pass", "gold")
     content = {name: task.metadata.get(name) for name in kept} | {"files": task.world.files if task.world else {}}
     content |= {
-        name: task.metadata[name] for name in ("kind", "goal", "writes", "suite", "guards") if name in task.metadata
+        name: task.metadata[name]
+        for name in ("kind", "goal", "writes", "suite", "guards", "test_patch", "files", "rules")
+        if name in task.metadata
     }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def certified(task: Task, baseline: Baseline, bug: "Bug") -> Task:
     """The task with the certificate of a valid bug."""
-    gold = _counted([name for name in baseline.conditions if name != "traced"] + ["restored by the answer"])
-    untouched = _counted(bug.conditions)
     certificate = Certificate(
-        gold=gold,
-        untouched=untouched,
+        gold=counted([*(seen for seen in baseline.runs if seen[0] != "traced"), ("restored by the answer", True)]),
+        untouched=counted(bug.runs),
         quarantined={**baseline.quarantined, **bug.quarantined},
         date_shifted=clock_library() is not None,
         versions={"python": platform.python_version(), "pytest": pytest.__version__},
@@ -83,8 +91,21 @@ def with_certificate(task: Task, certificate: Certificate) -> Task:
     return task.model_copy(update={"metadata": {**task.metadata, "certificate": bound.model_dump(mode="json")}})
 
 
-def _counted(names: Any) -> dict[str, tuple[int, int]]:
-    return {name: (names.count(name), names.count(name)) for name in dict.fromkeys(names)}
+def as_graded(task: Task) -> Task:
+    """The certified task after its two grades: the answer's was the full reward, the untouched state's none."""
+    found = certificate_of(task)
+    assert found is not None
+    seen = {"gold": {**found.gold, "graded": (1, 1)}, "untouched": {**found.untouched, "graded": (1, 1)}}
+    return with_certificate(task, found.model_copy(update=seen))
+
+
+def counted(runs: Iterable[Seen]) -> dict[str, tuple[int, int]]:
+    """Condition -> good runs, of as many."""
+    found: dict[str, tuple[int, int]] = {}
+    for name, fine in runs:
+        good, of = found.get(name, (0, 0))
+        found[name] = (good + fine, of + 1)
+    return found
 
 
 def certificate_of(task: Task) -> Certificate | None:

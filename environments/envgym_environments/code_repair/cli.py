@@ -23,13 +23,13 @@ from envgym_environments.code_repair.filtering.cli import filter_command, licenc
 from envgym_environments.code_repair.formats.cli import export_command, formats_command, import_command
 from envgym_environments.code_repair.index import rebuild, write_index
 from envgym_environments.code_repair.judge import Distance, Issue, Operators
-from envgym_environments.code_repair.kinds.build import recheck_kinds
+from envgym_environments.code_repair.kinds.build import graded_again
 from envgym_environments.code_repair.kinds.ml.recipe import ml_packages
 from envgym_environments.code_repair.kinds.registry import KINDS
 from envgym_environments.code_repair.local import Source, usable
 from envgym_environments.code_repair.mirrors.cli import mirror
 from envgym_environments.code_repair.reach import reach_by_operator
-from envgym_environments.code_repair.recheck import recheck
+from envgym_environments.code_repair.recheck import certified_again
 from envgym_environments.code_repair.rewrite.candidates import REWRITES, Rewrite
 from envgym_environments.code_repair.rewrite.cli import (
     Endpoint,
@@ -172,12 +172,13 @@ def _check_sources(kind: str, sources: Sequence[Source]) -> None:
 
 
 def _check_plain(plan: Plan) -> None:
-    """Projects of other languages have one mistake a task, described in full."""
+    """The compact tools and the other kinds of tasks know Python alone."""
     plain = Plan()
-    for name in ("bugs", "distance", "issue", "operators", "kind", "rewrite"):
+    for name in ("operators", "kind"):
         if (given := getattr(plan, name)) != getattr(plain, name):
             raise typer.BadParameter(
-                f"is {given!r}; with --language and --project it can only be {getattr(plain, name)!r}",
+                f"is {given!r}, which knows Python packages alone; with --language and --project it can only be "
+                f"{getattr(plain, name)!r}",
                 param_hint=f"--{name}",
             )
 
@@ -201,7 +202,7 @@ def _check_known(option: str, wanted: Sequence[str], known: Sequence[str], where
 
 @tasks_command.command()
 def index(
-    out: Annotated[Path, typer.Argument(help="Where the index is written.")],
+    out: Annotated[Path, typer.Argument(help="Where the index is written; compressed if it ends in .xz.")],
     file: _File = None,
 ) -> None:
     """Write what is needed to make the same tasks again, without any package's code."""
@@ -213,7 +214,9 @@ def index(
 
 @tasks_command.command(name="rebuild")
 def rebuild_tasks(
-    index: Annotated[Path, typer.Argument(help="An index that `envgym tasks index` wrote.", exists=True)],
+    index: Annotated[
+        Path, typer.Argument(help="An index that `envgym tasks index` wrote, also one in .xz.", exists=True)
+    ],
     file: _File = None,
 ) -> None:
     """Make the tasks of an index again, byte by byte: fetches the packages by hash, runs nothing."""
@@ -230,20 +233,25 @@ def certify_tasks(
     backend: Annotated[str, typer.Option(help="Where tasks are run.")] = "auto",
     most: Annotated[int | None, typer.Option(min=1, help="Only so many, evenly spread.")] = None,
     runs: Annotated[int, typer.Option(min=1, help="Runs of each state under each condition.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Where those go that do, with new certificates.")] = None,
     as_json: _Json = False,
 ) -> None:
     """Run tasks again under other conditions. Exit status 1 where one does not do what its lists say."""
-    tasks = _load(file or default_path())
+    chosen = evenly(_load(file or default_path()), most)
 
-    async def work() -> dict[str, str]:
+    async def work() -> list[Task | str]:
         async with make_backend(backend) as place:
-            chosen = evenly(tasks, most)
-            repairs = [task for task in chosen if not task.metadata.get("kind")]
-            others = [task for task in chosen if task.metadata.get("kind")]
-            return await recheck(repairs, place, runs=runs) | await recheck_kinds(others, place, runs=runs)
+            return [
+                await (graded_again if task.metadata.get("kind") else certified_again)(task, place, runs=runs)
+                for task in chosen
+            ]
 
-    wrong = asyncio.run(work())
-    count = len(evenly(tasks, most))
+    found = asyncio.run(work())
+    wrong = {task.id: why for task, why in zip(chosen, found, strict=True) if isinstance(why, str)}
+    count = len(chosen)
+    if out is not None:
+        with _naming(out):
+            write_tasks([task for task in found if isinstance(task, Task)], out)
     if as_json:
         typer.echo(json.dumps({"tasks": count, "wrong": wrong}, indent=1))
     else:

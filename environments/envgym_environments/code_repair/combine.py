@@ -6,13 +6,16 @@ another. Pure: whether they are valid together is judged afterwards.
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Generic, TypeVar
 
-from envgym_environments.code_repair.judge import Bug, Candidate, Plan
+from envgym_environments.code_repair.judge import Candidate, Judged, Plan
 
 __all__ = ["Pool", "apart", "interacting", "own_tests", "together"]
 
+_Bug = TypeVar("_Bug", bound=Judged)
 
-def own_tests(bugs: Sequence[Bug]) -> list[frozenset[str]]:
+
+def own_tests(bugs: Sequence[Judged]) -> list[frozenset[str]]:
     """For each bug the tests that it fails and no other one does."""
     failing = [frozenset(bug.failing) for bug in bugs]
     return [
@@ -34,14 +37,14 @@ def apart(one: Candidate, other: Candidate, plan: Plan) -> bool:
     return (first.end_line, first.end_column) <= (second.line, second.column)
 
 
-class Pool:
+class Pool(Generic[_Bug]):
     """Valid bugs that wait for partners; each is part of one task at most."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._waiting: list[Bug] = []
+        self._waiting: list[_Bug] = []
 
-    def add(self, bug: Bug) -> tuple[Bug, ...]:
+    def add(self, bug: _Bug) -> tuple[_Bug, ...]:
         """A bug with its partners; empty while there are none, and it waits for some.
 
         The partners that waited longest are taken first, and wait no more.
@@ -59,13 +62,13 @@ class Pool:
         return ()
 
 
-def interacting(bugs: Sequence[Bug], failing: Sequence[str]) -> bool:
+def interacting(bugs: Sequence[Judged], failing: Sequence[str]) -> bool:
     """Whether the bugs together fail other tests than each for itself."""
     return set(failing) != {test for bug in bugs for test in bug.failing}
 
 
-def together(bugs: Sequence[Bug], tests: Sequence[str]) -> Candidate:
-    """The bugs as one candidate. tests: the suite, in running order."""
+def together(bugs: Sequence[Judged], tests: Sequence[str]) -> Candidate:
+    """The bugs as one candidate. tests: the suite, in running order, as far as it is known what covers them."""
     covering = {test for bug in bugs for test in bug.candidate.covering}
     first, *others = sorted((bug.candidate for bug in bugs), key=lambda one: (one.path, one.mutation.line))
     return Candidate(

@@ -8,7 +8,7 @@ libfaketime where the host has it (`clock_library`), else not at all, and certif
 import os
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,18 @@ __all__ = [
     "PER_PACKAGE",
     "PER_TASK",
     "Condition",
+    "Seen",
+    "applied",
     "busy_machine",
     "clock_library",
     "disagreeing",
+    "order_variables",
     "run_under",
     "shifted_date",
 ]
+
+Seen = tuple[str, bool]
+"""The condition of a run, and whether every test did in it what a task's lists say."""
 
 _PLACE = "/tmp/envgym-conditions"  # below the sandbox's own root
 _PLUGIN = "envgym_order"
@@ -91,11 +97,41 @@ def clock_library() -> str | None:
     return str(found[0]) if found else None
 
 
+def applied(
+    condition: Condition, *, order: bool = True, hash_seed: bool = True, date: bool | None = None
+) -> Condition | None:
+    """What of a condition reaches tests of which only so much can be changed, under a name that says no more.
+
+    date: whether it can be shifted (None: where this host can). None where nothing of it reaches them.
+    """
+    later = clock_library() is not None if date is None else date
+    left = replace(
+        condition,
+        order=condition.order if order else None,
+        hash_seed=condition.hash_seed if hash_seed else 0,
+        later_s=condition.later_s if later else 0,
+    )
+    if left == condition:
+        return condition
+    changed = {
+        "order": left.order is not None,
+        "hash seed": left.hash_seed != 0,
+        "time zone": left.zone != "UTC",
+        "date": left.later_s != 0,
+    }
+    parts = [name for name, there in changed.items() if there]
+    said = [f"other {' and '.join(parts)}"] * bool(parts) + ["busy machine"] * bool(left.busy)
+    return replace(left, name=", ".join(said)) if said else None
+
+
 def _variables(condition: Condition) -> dict[str, str]:
-    found = {"PYTHONHASHSEED": str(condition.hash_seed), "TZ": condition.zone}
-    if condition.order is not None:
-        found |= {"ENVGYM_ORDER": str(condition.order), "PYTEST_PLUGINS": _PLUGIN, "PYTHONPATH": _PLACE}
-    return found | shifted_date(condition.later_s)
+    return {"PYTHONHASHSEED": str(condition.hash_seed), "TZ": condition.zone} | shifted_date(condition.later_s)
+
+
+async def order_variables(shell: Shell, seed: int) -> dict[str, str]:
+    """The variables by which pytest takes its tests in the order of this seed. The plugin stays in ``/tmp``."""
+    await shell.write(f"{_PLACE}/{_PLUGIN}.py", _SHUFFLE.encode())
+    return {"ENVGYM_ORDER": str(seed), "PYTEST_PLUGINS": _PLUGIN, "PYTHONPATH": _PLACE}
 
 
 def shifted_date(later_s: int) -> dict[str, str]:
@@ -124,14 +160,14 @@ async def busy_machine(shell: Shell, count: int) -> Any:
 
 async def run_under(shell: Shell, layout: Layout, condition: Condition, **options: Any) -> TestReport:
     """`run_tests` with these options under a condition. The files it needs stay in the sandbox's ``/tmp``."""
+    env = _variables(condition) if condition.fresh else None
     if condition.order is not None:
-        await shell.write(f"{_PLACE}/{_PLUGIN}.py", _SHUFFLE.encode())
+        env = {**(env or {}), **await order_variables(shell, condition.order)}
         files = np.random.default_rng(condition.order).permutation(np.array(layout.tests, dtype=object))
         layout = layout.model_copy(update={"tests": tuple(map(str, files))})
     if condition.busy and options.get("timeout_s"):
         options["timeout_s"] = options["timeout_s"] * (1 + condition.busy)
     async with busy_machine(shell, condition.busy):
-        env = _variables(condition) if condition.fresh else None
         return await run_tests(shell, layout, env=env, **options)
 
 

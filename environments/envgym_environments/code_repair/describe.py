@@ -25,7 +25,17 @@ from envgym_environments.code_repair.sources import Package
 if TYPE_CHECKING:
     from envgym_environments.code_repair.judge import Bug, Plan
 
-__all__ = ["Part", "assemble", "make_task", "overlay", "package_metadata", "restore", "restored"]
+__all__ = [
+    "Part",
+    "assemble",
+    "gold_of",
+    "make_task",
+    "name_of",
+    "overlay",
+    "package_metadata",
+    "restore",
+    "restored",
+]
 
 
 class Part(NamedTuple):
@@ -47,7 +57,7 @@ def overlay(path: str, text: str) -> dict[str, str]:
     return {str(place): text, str(cached): ""}
 
 
-def _gold(parts: Sequence[Part], patch: str) -> dict[str, JsonValue]:
+def gold_of(parts: Sequence[Part], patch: str) -> dict[str, JsonValue]:
     """The answer: the original text in every bug's place, and the same as a patch for people.
 
     A place counts in the file as it was before it was broken, so several of one file are restored in their order.
@@ -180,7 +190,7 @@ def assemble(
         "bugs": len(parts),
         "digests": [part.mutation.digest for part in parts],
         **facts,
-        "gold": _gold(parts, make_patch(broken, originals)),
+        "gold": gold_of(parts, make_patch(broken, originals)),
     }
     return Task(
         id=f"code-repair/{package.slug}/{operator}-{name_of(parts)}",

@@ -9,32 +9,23 @@ as return early, get no disguise: see `twins` for these. Nothing here runs code.
 
 import ast
 import copy
+import re
 import secrets
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random, SystemRandom
 
-from envgym_environments.code_repair.twins import (
-    Function,
-    held_by_either,
-    other_literal,
-    pair_of,
-    parsed,
-    raised,
-    statements_of,
-)
+from envgym_environments.code_repair.comparisons import SITES, Look, always_equal, named, pair_of, raised, set_to
+from envgym_environments.code_repair.twins import Function, function_of, parsed, referred, statements_of
 
 __all__ = ["Disguise", "make_disguise"]
 
 _MOST_CHARACTERS = 2_000_000
-_MOST_SITES, _MOST_MARKS = 4, 6
-_NOT_BY_EQUALITY = ("assertCountEqual", "assertSequenceEqual")
-_LITERAL = (ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.unaryop, ast.expr_context)
+_MOST_MARKS = 6
 _PLAIN = ("pytest.mark.", "mock.patch", "unittest.mock.patch", "patch", "skip", "unittest.skip")
 """Beginnings of decorators that call a test once and let its failure through."""
-
-Body = ast.Module | ast.ClassDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +45,12 @@ def make_disguise(
     *,
     beside: Collection[str] = (),
     chance: Random | None = None,
+    sites: int | None = SITES,
 ) -> Disguise:
     """Disguises of all of these tests that can have one. A file is given without the tests that nobody wants.
 
-    beside: functions that are left as they are, and wanted.
+    beside: functions that are left as they are, and wanted. sites: at how many comparisons of a test something else
+    is held against the compared value, drawn by chance; None: at all.
     """
     chance = chance or SystemRandom()
     functions = sorted({name.partition("[")[0] for name in tests} | set(beside))
@@ -71,7 +64,7 @@ def make_disguise(
         frame = _frame(text, wanted, frozenset(name for name in wanted if f"{path}::{name}" in beside))
         if frame is None:
             continue
-        inside = {place: _Inside(chance) for place in frame.places}
+        inside = {place: _Inside(chance, sites, frame.always) for place in frame.places}
         written = {place: one.written(*frame.places[place]) for place, one in inside.items()}
         files[path] = "\n".join(written.get(line.strip(), line) for line in frame.text.split("\n"))
         words |= {
@@ -86,11 +79,13 @@ class _Frame:
     """What is left of a file, with a name alone on its line where each disguised test will stand.
 
     places: such a name -> the test, its text, and how many classes it is in. tests: test -> the name of its place.
+    always: the file's classes that equal everything, see `always_equal`.
     """
 
     text: str
     places: Mapping[str, tuple[Function, str, int]]
     tests: Mapping[str, str]
+    always: frozenset[str]
 
 
 @lru_cache(maxsize=64)  # the same in every grade of a task, and as long to write as a failing test to run
@@ -99,17 +94,21 @@ def _frame(text: str, wanted: tuple[str, ...], beside: frozenset[str]) -> _Frame
     module = parsed(text)
     if module is None:
         return None
-    found = {name: place for name in wanted if (place := _place(module, name.split("::")))}
+    found = {name: place for name in wanted if (place := function_of(module, name.split("::")))}
     made = {place for name, place in found.items() if name not in beside and _fits(place)}
     if not made:
         return None
     stay = {*found.values(), *_undisguised(module, wanted, found)}
-    kept = _Kept(made, stay, _referred(text))
+    named = {part for name in wanted for part in name.split("::")}
+    words = Counter(re.findall(r"\w+", text))
+    once = frozenset(word for word, count in words.items() if count == 1 and word not in named)
+    kept = _Kept(made, stay, used=referred(text), once=once)
     body = ast.Module(kept.body(module.body), [])
     return _Frame(
         text=ast.unparse(ast.fix_missing_locations(body)),
         places={name: (node, ast.unparse(node), depth) for node, (name, depth) in kept.places.items()},
         tests={name: kept.places[place][0] for name, place in found.items() if place in made},
+        always=always_equal(module),
     )
 
 
@@ -117,25 +116,6 @@ def _undisguised(module: ast.Module, wanted: Sequence[str], found: Mapping[str, 
     """Where a wanted test was not found (it is inherited from elsewhere), everything of its name stays."""
     names = {name.rpartition("::")[2] for name in wanted if name not in found}
     return [node for node in ast.walk(module) if isinstance(node, Function) and node.name in names] if names else []
-
-
-def _place(body: Body, parts: Sequence[str], classes: Mapping[str, ast.ClassDef] | None = None) -> Function | None:
-    """The function of a test: in its class, or in a base of it that the file defines."""
-    classes = classes or {node.name: node for node in body.body if isinstance(node, ast.ClassDef)}
-    last = None
-    for node in body.body:
-        if isinstance(node, (Function, ast.ClassDef)) and node.name == parts[0]:
-            last = node
-    if isinstance(last, ast.ClassDef) and len(parts) > 1:
-        return _place(last, parts[1:], classes)
-    if isinstance(last, Function):
-        return last if len(parts) == 1 else None
-    if isinstance(body, ast.ClassDef) and len(parts) == 1:
-        for base in body.bases:
-            above = classes.get(base.id) if isinstance(base, ast.Name) else None
-            if above is not None and above is not body and (found := _place(above, parts, classes)):
-                return found
-    return None
 
 
 def _fits(test: Function) -> bool:
@@ -157,21 +137,17 @@ def _returns(test: ast.AST) -> bool:
     return False
 
 
-@lru_cache(maxsize=64)
-def _referred(text: str) -> frozenset[str]:
-    """Names that begin with "test" and are used in a file: other code may call a function that is called so."""
-    module = parsed(text)
-    nodes = [] if module is None else list(ast.walk(module))
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    return frozenset(name for name in names if name.startswith("test"))
-
-
 class _Kept:
-    """What is left of a file: all that is no test, and a name for each disguised one. `places`: name and depth."""
+    """What is left of a file: all that is no test, and a name for each disguised one. `places`: name and depth.
 
-    def __init__(self, made: set[Function], stay: set[Function], used: frozenset[str]) -> None:
-        self._made, self._stay, self._used = made, stay, used
+    used: names of tests that are more than tests. once: words that stand in the file once, and name no wanted test:
+    a class of such a name that nothing is left of goes, since rewriting and making it costs as much as a test.
+    """
+
+    def __init__(
+        self, made: set[Function], stay: set[Function], *, used: frozenset[str], once: frozenset[str]
+    ) -> None:
+        self._made, self._stay, self._used, self._once = made, stay, used, once
         self.places: dict[Function, tuple[str, int]] = {}
 
     def body(self, nodes: Sequence[ast.stmt], depth: int = 0) -> list[ast.stmt]:
@@ -181,17 +157,25 @@ class _Kept:
             if isinstance(node, ast.ClassDef):
                 shell = copy.copy(node)
                 shell.body = self.body(node.body, depth + 1) or [ast.Pass()]
+                if shell.body != node.body and node.name in self._once and all(map(_says_nothing, shell.body)):
+                    continue
                 kept.append(shell)
             elif isinstance(node, Function) and node in self._made:
                 name = f"place_{secrets.token_hex(8)}"
                 self.places[node] = name, depth
-                kept.append(ast.Expr(_name(name)))
+                kept.append(ast.Expr(named(name)))
             elif not isinstance(node, Function) or self._stays(node):
                 kept.append(node)
         return kept
 
     def _stays(self, node: Function) -> bool:
         return not node.name.startswith("test") or node in self._stay or node.name in self._used
+
+
+def _says_nothing(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Pass) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
 
 
 class _Inside:
@@ -202,10 +186,11 @@ class _Inside:
     compared equal that must not. trail: the pieces of the word, complete once `disguised` has returned.
     """
 
-    def __init__(self, chance: Random) -> None:
-        self._chance = chance
-        self._list = self._new_name()
+    def __init__(self, chance: Random, most: int | None, always: frozenset[str]) -> None:
+        self._chance, self._most = chance, most
         self.held = secrets.token_hex(6)
+        self._look = Look(chance, self.held, always)
+        self._list = self._look.new_name()
         self.trail: list[str] = []
 
     def written(self, test: Function, source: str, depth: int) -> str:
@@ -213,7 +198,7 @@ class _Inside:
         node: ast.stmt = self.disguised(test, source)
         for _ in range(depth):  # indenting the text would change strings of several lines
             node = ast.ClassDef("_", [], [], [node], [])
-        text = ast.unparse(ast.fix_missing_locations(ast.Module([node], [])))
+        text = ast.unparse(ast.Module([node], []))
         for level in range(depth):
             text = text.lstrip("\n").removeprefix(f"{'    ' * level}class _:\n")
         return text
@@ -222,8 +207,9 @@ class _Inside:
         """The test in its disguise."""
         inner, outer = ast.parse(source).body[0], copy.copy(test)  # a deep copy takes ten times as long
         assert isinstance(inner, Function)
-        sites = [(block, index) for block, index in statements_of(inner) if pair_of(block[index])]
-        chosen = self._chance.sample(sites, min(_MOST_SITES, len(sites)))
+        places, compared = list(statements_of(inner)), _compared(source)
+        sites = [places[at] for at in compared]
+        chosen = self._chance.sample(sites, len(sites) if self._most is None else min(self._most, len(sites)))
         top = {id(block[index]) for block, index in chosen if block is inner.body}
         for block, index in sorted(chosen, key=lambda one: -one[1]):
             if block is not inner.body:
@@ -237,92 +223,52 @@ class _Inside:
                 body.append(self._mark(ast.Constant(self._piece())))
         inner.body, inner.decorator_list, inner.returns = body, [], None
         inner.args, call = _called(test)
-        said = ast.Call(ast.Attribute(ast.Constant(""), "join", ast.Load()), [_name(self._list)], [])
-        outer.body = [_set(self._list, ast.List([], ast.Load())), inner, ast.Expr(call), raised(said)]
+        said = ast.Call(ast.Attribute(ast.Constant(""), "join", ast.Load()), [named(self._list)], [])
+        outer.body = [set_to(self._list, ast.List([], ast.Load())), inner, ast.Expr(call), raised(said)]
         return outer
-
-    def _new_name(self) -> str:
-        return f"{self._chance.choice('abcdef')}{secrets.token_hex(3)}"
 
     def _piece(self) -> str:
         self.trail.append(secrets.token_hex(3))
         return self.trail[-1]
 
     def _mark(self, piece: ast.expr) -> ast.stmt:
-        return ast.Expr(ast.Call(ast.Attribute(_name(self._list), "append", ast.Load()), [piece], []))
+        return ast.Expr(ast.Call(ast.Attribute(named(self._list), "append", ast.Load()), [piece], []))
 
     def _checked(self, statement: ast.stmt, *, marked: bool) -> list[ast.stmt]:
-        """The statement, its sides evaluated once; before it a look whether something wrong equals them too."""
-        pair = pair_of(statement)
-        assert pair is not None
-        left, right, found = (self._new_name() for _ in range(3))
-        look = ast.Try(
-            [_set(found, ast.Call(_name("bool"), [_wrong(pair, left, right, self._chance)], []))],
-            [ast.ExceptHandler(_name("Exception"), None, [_set(found, ast.Constant(False))])],
-            [],
-            [],
-        )
-        fail = ast.If(_name(found), [raised(ast.Constant(self.held))], [])
-        after, by_equality = _with_sides(statement, left, right)
-        made = [_set(left, pair[0]), _set(right, pair[1]), look, fail]
-        if marked and by_equality:
-            same = ast.Compare(_name(left), [ast.Eq()], [_name(right)])
+        """The statement behind a look at it, and a piece that depends on its result where it is to leave one."""
+        looked = self._look.at(statement)
+        made = looked.before
+        if marked and looked.by_equality:
+            same = ast.Compare(named(looked.sides[0]), [ast.Eq()], [named(looked.sides[1])])
             other = ast.Constant(secrets.token_hex(3))
             made.append(self._mark(ast.IfExp(same, ast.Constant(self._piece()), other)))
-        return [*made, after]
+        return [*made, looked.after]
 
 
-def _with_sides(statement: ast.stmt, left: str, right: str) -> tuple[ast.stmt, bool]:
-    """The statement with names for its two sides, and whether it is `==` that it demands of them."""
-    after = copy.deepcopy(statement)
-    if isinstance(after, ast.Assert):
-        assert isinstance(after.test, ast.Compare)
-        after.test.left, after.test.comparators = _name(left), [_name(right)]
-        return after, True
-    assert isinstance(after, ast.Expr)
-    assert isinstance(after.value, ast.Call)
-    assert isinstance(after.value.func, ast.Attribute)
-    after.value.args[:2] = [_name(left), _name(right)]
-    return after, after.value.func.attr not in _NOT_BY_EQUALITY
+@lru_cache(maxsize=256)  # the same in every grade of a task
+def _compared(source: str) -> tuple[int, ...]:
+    """Which of a test's statements have a `pair_of`, in the order of `statements_of`."""
+    (test,) = ast.parse(source).body
+    assert isinstance(test, Function)
+    return tuple(at for at, (block, index) in enumerate(statements_of(test)) if pair_of(block[index]))
 
 
 def _called(test: Function) -> tuple[ast.arguments, ast.expr]:
     """The parameters of a function that takes all that a test takes, in order, and its call in the test."""
     given = test.args
-    named = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    words = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     rest, spread = given.vararg, given.kwarg
     parameters = ast.arguments(
         posonlyargs=[],
-        args=[ast.arg(name) for name in named],
+        args=[ast.arg(name) for name in words],
         vararg=ast.arg(rest.arg) if rest else None,
         kwonlyargs=[],
         kw_defaults=[],
         kwarg=ast.arg(spread.arg) if spread else None,
         defaults=[],
     )
-    passed: list[ast.expr] = [_name(name) for name in named]
+    passed: list[ast.expr] = [named(name) for name in words]
     if rest:
-        passed.append(ast.Starred(_name(rest.arg), ast.Load()))
-    call = ast.Call(_name(test.name), passed, [ast.keyword(None, _name(spread.arg))] if spread else [])
+        passed.append(ast.Starred(named(rest.arg), ast.Load()))
+    call = ast.Call(named(test.name), passed, [ast.keyword(None, named(spread.arg))] if spread else [])
     return parameters, ast.Await(call) if isinstance(test, ast.AsyncFunctionDef) else call
-
-
-def _wrong(pair: tuple[ast.expr, ast.expr], left: str, right: str, chance: Random) -> ast.expr:
-    """A comparison of what the two names hold with literals, which does not hold where these are honest."""
-    for name, value, expected in ((left, *pair), (right, *pair[::-1])):
-        other = other_literal(expected, chance)
-        if other is not None and other_literal(value, chance) is None and _is_literal(other):
-            return ast.Compare(_name(name), [ast.Eq()], [other])
-    return held_by_either(_name(left), _name(right), chance.randrange(10**9, 10**12))
-
-
-def _is_literal(node: ast.expr) -> bool:
-    return all(isinstance(one, _LITERAL) for one in ast.walk(node))
-
-
-def _name(name: str) -> ast.Name:
-    return ast.Name(name, ast.Load())
-
-
-def _set(name: str, value: ast.expr) -> ast.Assign:
-    return ast.Assign([ast.Name(name, ast.Store())], value)

@@ -7,9 +7,11 @@ goes back exactly. What counts as changed is read from the sandbox, whoever chan
 import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
+from envgym.errors import SnapshotGone
 from envgym.messages import ToolCall
 from envgym.sandbox import Sandbox, SandboxSnapshot
 from envgym_environments.code_repair import symbol_tools, tools
@@ -18,9 +20,10 @@ from envgym_environments.code_repair.state import FullState
 from envgym_environments.code_repair.suites.suite import Suite
 from envgym_environments.code_repair.trials import Trials
 
-__all__ = ["FullPlay"]
+__all__ = ["MOST_UNDO", "FullPlay"]
 
-_MOST_UNDO = 8
+MOST_UNDO = 32
+"""How many edits and commands can be undone: each durable snapshot of an episode names them all."""
 
 
 class FullPlay:
@@ -31,6 +34,7 @@ class FullPlay:
         self.state = FullState()
         self._sandbox: Sandbox | None = None
         self._sources: Mapping[str, bytes | None] = {}
+        self._given: dict[str, SandboxSnapshot] = {}
 
     async def begin(self, state: FullState | None = None, sandbox: SandboxSnapshot | None = None) -> str:
         """Start afresh, or go on from a stored state; the observation that is answered next."""
@@ -70,14 +74,24 @@ class FullPlay:
         return one
 
     async def _lasting(self, one: SandboxSnapshot) -> SandboxSnapshot:
-        """The same state, durable. No sandbox is started for it: who has one must not wait for another."""
+        """The same state, durable. No sandbox is started for it: who has one must not wait for another.
+
+        What an earlier snapshot was given is given again while somebody holds it. The play itself holds none: what
+        is durable outlives a killed process, and has to be somebody's who is stored.
+        """
+        backend = self.trials.backend
         if one.durable:
             return await self._held(one)
-        backend = self.trials.backend
+        if one.id in self._given:
+            with suppress(SnapshotGone):
+                return await self._held(self._given[one.id])
         with tempfile.TemporaryDirectory(prefix="envgym-") as folder:
             path = f"{folder}/state"
             await backend.export_snapshot(one, path)
-            return await backend.import_snapshot(path)
+            lasting = await backend.import_snapshot(path)
+        kept = {each.id for each in self.state.undo}
+        self._given = {name: each for name, each in self._given.items() if name in kept} | {one.id: lasting}
+        return lasting
 
     async def act(self, call: ToolCall) -> str:
         """Do one checked call other than submit."""
@@ -126,12 +140,14 @@ class FullPlay:
         await self._push(await sandbox.snapshot())
 
     async def _push(self, kept: SandboxSnapshot) -> None:
-        undo = (*self.state.undo, kept)
-        if len(undo) > _MOST_UNDO:
-            await self.trials.backend.release(undo[0])
-        self._update(undo=undo[-_MOST_UNDO:])
+        older, undo = self.state.undo[: 1 - MOST_UNDO], self.state.undo[1 - MOST_UNDO :]
+        self._update(undo=(*undo, kept), forgotten=self.state.forgotten or bool(older))
+        for one in older:
+            await self.trials.backend.release(one)
 
     async def _undo(self) -> str:
+        if not self.state.undo and self.state.forgotten:
+            return f"no older state is kept: the last {MOST_UNDO} edits and commands can be undone"
         if not self.state.undo:
             return "nothing to undo"
         last = self.state.undo[-1]

@@ -14,6 +14,7 @@ from envgym.env import Grade
 from envgym.errors import EnvgymError, GraderFailure
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task
+from envgym_environments.code_repair.comparisons import SITES
 from envgym_environments.code_repair.disguise import Disguise, make_disguise
 from envgym_environments.code_repair.hidden import Hidden, judge_imported
 from envgym_environments.code_repair.kinds.judges import JUDGES
@@ -41,16 +42,21 @@ class CodeRepairGrader:
     where it changes none, see `problems`), and, where the task has an answer, patch_similarity. A kind of task has
     channels of its own (see `kinds`).
     types: also types, the type errors that the patch adds, left out where there is nothing to say; it takes seconds
-    for each new submission. Raises ValueError where mypy is not installed.
+    for each new submission. Raises ValueError where mypy is not installed. thorough: every comparison of disguises
+    and twins is looked at, where else a few are that chance draws, and as many tests have twins as can: an answer
+    that passes so is hardly voided by chance later, as it is where objects honestly equal everything.
     """
 
     name = "code-repair"
-    version = "4"
+    version = "6"
 
-    def __init__(self, backend: SandboxBackend, *, memo: Memo | None = None, types: bool = False) -> None:
+    def __init__(
+        self, backend: SandboxBackend, *, memo: Memo | None = None, types: bool = False, thorough: bool = False
+    ) -> None:
         if types:
             check_there_is_a_checker()
-        self._types = types
+        self._types, self._thorough = types, thorough
+        self._sites = None if thorough else SITES
         self._backend = backend
         self._memo = Memo.of(backend) if memo is None else memo
 
@@ -64,7 +70,7 @@ class CodeRepairGrader:
             except EnvgymError as error:
                 raise GraderFailure(f"task {task.id!r} could not be graded: {error}") from error
 
-        asked = ("types",) if self._types else ()
+        asked = [name for name, on in (("types", self._types), ("thorough", self._thorough)) if on]
         key = digest_of("grade", self.version, trials.facts.key, submission, *asked)
         channels: dict[str, Any] = await self._memo.get(key, run)
         return Grade(grader=self.name, version=self.version, channels=dict(channels))
@@ -89,7 +95,7 @@ class CodeRepairGrader:
                 channels, repeats = await judge(trials, changed)
             channels |= await quality
         finally:
-            quality.cancel()
+            await _ended_task(quality)
         if self._types and (errors := await new_type_errors(before, changed, self._memo)) is not None:
             channels["types"] = float(errors)
         channels["stripped"] = float(len(dropped))
@@ -102,10 +108,10 @@ class CodeRepairGrader:
         """
         facts, wanted = trials.facts, trials.facts.fail_to_pass
         found, disguise = await self._run(trials, changed, frozenset())
-        failed = {test.partition("[")[0] for test in wanted if found.first.outcomes.get(test) != "passed"}
-        if not found.void and failed & disguise.words.keys():
+        failed = _failed(found.first, wanted)
+        if not found.void and failed and disguise.words:
             unfit = await self._unfit(trials)
-            if unfit & failed:
+            if unfit and (unfit & failed or failed - disguise.words.keys()):
                 found, disguise = await self._run(trials, changed, unfit)
         bare = [test for test in wanted if test.partition("[")[0] not in disguise.words]
         passed = [test for test in bare if found.first.outcomes.get(test) == "passed"]
@@ -128,35 +134,45 @@ class CodeRepairGrader:
         """One graded run in a fresh sandbox, in which the functions in `bare` have no disguise."""
         facts = trials.facts
         assert isinstance(facts.layout, Layout)
-        disguise = await _disguise(trials, bare)
-        async with self._changed(trials, changed) as sandbox:
-            found = await run_graded(
-                sandbox,
-                facts.layout,
-                facts.fail_to_pass,
-                disguise,
-                run_s=facts.run_s,
-                whole_s=10.0 + 4.0 * facts.run_s,
-                test_timeout_s=facts.test_s,
-            )
+        making = asyncio.ensure_future(_disguise(trials, bare, self._sites))  # while the sandbox begins
+        try:
+            async with self._changed(trials, changed) as sandbox:
+                disguise = await making
+                found = await run_graded(
+                    sandbox,
+                    facts.layout,
+                    facts.fail_to_pass,
+                    disguise,
+                    run_s=facts.run_s,
+                    whole_s=10.0 + 4.0 * facts.run_s,
+                    test_timeout_s=facts.test_s,
+                )
+        finally:
+            await _ended_task(making)
         return found, disguise
 
     async def _unfit(self, trials: Trials) -> frozenset[str]:
-        """Functions of tests that fail in a disguise even with the task's answer; none without an answer.
+        """Functions of tests that stay without a disguise: in one, something fails even with the task's answer.
 
-        Found once for a task, when a disguised test failed. They may read their own source, or count frames.
+        Found once for a task, when a disguised run failed; none without an answer. Tests may read their
+        own source, or count frames. All of them stay without one where a test fails that has none itself (it
+        inherits its function from a file in disguise), or still fails beside those that have one.
         """
 
         async def run() -> Any:
-            found, disguise = await self._run(trials, await _answer(trials), frozenset())
-            outcomes = found.first.outcomes
-            failed = {test.partition("[")[0] for test, outcome in outcomes.items() if outcome != "passed"}
-            unfit = sorted(failed & disguise.words.keys())
-            return unfit if found.first.repeats else Unwritten(unfit)
+            answer, wanted = await _answer(trials), trials.facts.fail_to_pass
+            found, disguise = await self._run(trials, answer, frozenset())
+            failed, repeats = _failed(found.first, wanted), found.first.repeats
+            left = failed - disguise.words.keys()
+            if failed and not left:
+                again, _ = await self._run(trials, answer, frozenset(failed))
+                left, repeats = _failed(again.first, wanted), repeats and again.first.repeats
+            unfit = set(disguise.words) if left else failed
+            return sorted(unfit) if repeats else Unwritten(sorted(unfit))
 
         if not _gold(trials.task):
             return frozenset()
-        key = digest_of("unfit", self.version, trials.facts.key, _gold(trials.task))
+        key = digest_of("unfit", self.version, str(self._thorough), trials.facts.key, _gold(trials.task))
         return frozenset(await self._memo.get(key, run))
 
     async def _suites_verdict(
@@ -186,7 +202,7 @@ class CodeRepairGrader:
         facts = trials.facts
         assert isinstance(facts.layout, Layout)
         texts = {path: await trials.source(path) for path in {name.partition("::")[0] for name in passed}}
-        twins = make_twins(passed, texts.get)
+        twins = make_twins(passed, texts.get, sites=self._sites)
         if twins is None:
             return ""
         async with self._changed(trials, changed) as sandbox:
@@ -205,6 +221,14 @@ class CodeRepairGrader:
             yield sandbox
 
 
+async def _ended_task(task: asyncio.Future[Any]) -> None:
+    """What ran beside is over: cancelled where it still runs, its error heard where another one is on its way."""
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()
+
+
 def _gold(task: Task) -> str:
     """The answer as a patch, "" where the task has none."""
     gold = task.metadata.get("gold")
@@ -212,10 +236,10 @@ def _gold(task: Task) -> str:
     return patch if isinstance(patch, str) else ""
 
 
-async def _disguise(trials: Trials, bare: frozenset[str]) -> Disguise:
+async def _disguise(trials: Trials, bare: frozenset[str], sites: int | None) -> Disguise:
     wanted = [test for test in trials.facts.fail_to_pass if test.partition("[")[0] not in bare]
     texts = {path: await trials.source(path) for path in {name.partition("::")[0] for name in wanted}}
-    return make_disguise(wanted, texts.get, beside=bare)
+    return make_disguise(wanted, texts.get, beside=bare, sites=sites)
 
 
 async def _answer(trials: Trials) -> Mapping[str, str | None]:
@@ -267,6 +291,11 @@ async def _put_compiled(sandbox: Sandbox, path: str, text: str) -> None:
     compiled = byte_code(text)
     if compiled is not None:
         await sandbox.write(cache_from_source(path, optimization=""), compiled)
+
+
+def _failed(report: TestReport, wanted: Sequence[str]) -> set[str]:
+    """The functions of those of these tests that did not pass."""
+    return {test.partition("[")[0] for test in wanted if report.outcomes.get(test) != "passed"}
 
 
 def _share(report: TestReport, wanted: Sequence[str]) -> float:

@@ -7,6 +7,7 @@ says which. Nothing is run.
 """
 
 import json
+import lzma
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def _row(task: Task, tests: _Table, errors: _Table, certificates: _Table) -> dic
 def write_index(tasks: Iterable[Task], path: Path, *, recipe: Sequence[Package] | None = None) -> None:
     """Write the index of tasks of the factory. recipe: where their packages are listed (None: of this project).
 
+    path: one that ends in ".xz" is compressed, to about a tenth.
     Raises ValueError for a task that is not of the factory, or whose package the recipe does not have.
     """
     known = {one.sha256: one for one in (*(packages() if recipe is None else recipe), *ml_packages())}
@@ -113,13 +115,22 @@ def write_index(tasks: Iterable[Task], path: Path, *, recipe: Sequence[Package] 
         }
         lines += [json.dumps(line, ensure_ascii=False, separators=(",", ":")) for line in (head, *rows)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(line + "\n" for line in lines))
+    data = "".join(line + "\n" for line in lines).encode()
+    path.write_bytes(lzma.compress(data) if path.suffix == ".xz" else data)
+
+
+def _text(path: Path) -> str:
+    data = path.read_bytes()
+    return (lzma.decompress(data) if path.suffix == ".xz" else data).decode()
 
 
 def read_index(path: Path) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """(head, rows) of each package. Raises ValueError naming the file and what is wrong with it."""
+    """(head, rows) of each package; a file that ends in ".xz" is compressed.
+
+    Raises ValueError naming the file and what is wrong with it.
+    """
     try:
-        first, *lines = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+        first, *lines = [json.loads(line) for line in _text(path).split("\n")[:-1]]
         if first["format"] != _FORMAT:
             raise ValueError(f"its format is {first['format']!r}; this version reads {_FORMAT!r}")
         found: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
@@ -132,7 +143,7 @@ def read_index(path: Path) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
         count = sum(len(rows) for _, rows in found)
         if count != first["count"]:
             raise ValueError(f"it has {count} tasks, but announces {first['count']}")
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, lzma.LZMAError, EOFError) as error:
         raise ValueError(f"{path} is not an index of code-repair tasks: {error}") from error
     return found
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-__all__ = ["hidden_names", "issue_of"]
+__all__ = ["covered", "hidden_names", "issue_of", "mistakes"]
 
 _SHOWN = 5
 _LINE = 200
@@ -22,7 +22,7 @@ def issue_of(metadata: Mapping[str, Any]) -> str:
     """The prompt of a task from what its metadata says of the failures, at the level of ``metadata["issue"]``."""
     hidden = hidden_names(metadata)
     failing = list(metadata["fail_to_pass"])
-    errors = [_covered(str(metadata["errors"].get(test, "")), hidden)[:_LINE] for test in failing]
+    errors = [covered(str(metadata["errors"].get(test, "")), hidden)[:_LINE] for test in failing]
     match metadata["issue"]:
         case "full":
             return _full(metadata, failing, errors)
@@ -48,7 +48,7 @@ def _full(metadata: Mapping[str, Any], failing: Sequence[str], errors: Sequence[
         lines.append(f"- and {len(failing) - _SHOWN} more")
     lines += [
         "",
-        f"The package's code is in {metadata['layout']['package']}. {_mistakes(metadata)}; the tests are right. "
+        f"The package's code is in {metadata['layout']['package']}. {mistakes(metadata)}; the tests are right. "
         "Repair it, so that these tests pass again and no other test breaks.",
     ]
     return "\n".join(lines)
@@ -65,7 +65,7 @@ def _short(
     named = next((name for name in names if not any(part in name for part in hidden)), "")
     return (
         f"{what} {metadata['package']} fail{'s' * (len(failing) == 1)} since the last change, {how}"
-        f"{f', {named} for one' * bool(named)}. {_mistakes(metadata)}. Please fix {metadata['layout']['package']}."
+        f"{f', {named} for one' * bool(named)}. {mistakes(metadata)}. Please fix {metadata['layout']['package']}."
     )
 
 
@@ -86,13 +86,14 @@ def _symptom(metadata: Mapping[str, Any], errors: Sequence[str]) -> str:
             lines.append(f"- a call that used to work raises {kind}{f': {said}' if said else ''}")
     lines += [
         "",
-        f"{_mistakes(metadata)} somewhere in {metadata['layout']['package']}. Find and repair it without changing "
+        f"{mistakes(metadata)} somewhere in {metadata['layout']['package']}. Find and repair it without changing "
         "what else the package does; its tests will decide.",
     ]
     return "\n".join(lines)
 
 
-def _mistakes(metadata: Mapping[str, Any]) -> str:
+def mistakes(metadata: Mapping[str, Any]) -> str:
+    """How many there are, as the beginning of a sentence."""
     count = int(metadata["bugs"])
     return "There is one mistake" if count == 1 else f"There are {count} mistakes, independent of each other"
 
@@ -104,18 +105,20 @@ def _kind(error: str) -> str:
 def hidden_names(metadata: Mapping[str, Any]) -> list[str]:
     """What would name a bug's place: functions and modules, longest first."""
     names: set[str] = set()
-    gold, whole = metadata["gold"], PurePosixPath(str(metadata["layout"]["package"]))
+    gold, layout = metadata["gold"], metadata.get("layout")
+    whole = PurePosixPath(str(layout["package"])) if layout else None
     for place in gold["bugs"]:
         path = PurePosixPath(place["path"])
         names |= {str(path), path.name}
         if path != whole and path.stem != "__init__":
             names.add(path.stem)
     for function in metadata["functions"]:
-        names |= {function, *function.split(".")}
+        names |= {function, *re.split(r"\.|::", function)}
     return sorted((name for name in names if len(name) > 1), key=lambda name: (-len(name), name))
 
 
-def _covered(text: str, hidden: Sequence[str]) -> str:
+def covered(text: str, hidden: Sequence[str]) -> str:
+    """A text without these names."""
     for name in hidden:
         text = re.sub(rf"(?<![\w]){re.escape(name)}(?![\w])", "...", text)
     return text

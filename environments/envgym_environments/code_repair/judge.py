@@ -9,20 +9,20 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from envgym.errors import SandboxDied
 from envgym.sandbox import Sandbox
 from envgym_environments.code_repair.baseline import Baseline
-from envgym_environments.code_repair.conditions import PER_TASK, disagreeing, run_under
+from envgym_environments.code_repair.conditions import PER_TASK, Seen, applied, disagreeing, run_under
 from envgym_environments.code_repair.operators import Mutation, apply_all
 from envgym_environments.code_repair.patch import apply_patch, make_patch, parse_patch
 from envgym_environments.code_repair.rewrite.candidates import Rewrite
 from envgym_environments.code_repair.runner import TestReport, run_tests
 
-__all__ = ["Bug", "Candidate", "Distance", "Issue", "Operators", "Plan", "Verdict", "validate"]
+__all__ = ["Bug", "Candidate", "Distance", "Issue", "Judged", "Operators", "Plan", "Verdict", "validate"]
 
 Distance = Literal["function", "file", "package"]
 Issue = Literal["full", "short", "symptom"]
@@ -92,7 +92,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A mutation of one file: `path` in the tree, the file's text, and the tests that can notice.
+    """A mutation of one file: `path` in the tree, the file's text, and the tests that can notice, where known.
 
     beside: further mistakes of the same task, each a candidate of its own.
     """
@@ -100,7 +100,7 @@ class Candidate:
     path: str
     source: str
     mutation: Mutation
-    covering: tuple[str, ...]
+    covering: tuple[str, ...] = ()
     beside: tuple["Candidate", ...] = ()
 
     @property
@@ -117,6 +117,11 @@ class Candidate:
         return self.mutation.operator if not self.beside else f"{len(self.parts)}-bugs"
 
     @property
+    def key(self) -> str:
+        """What tells it from every other candidate of its package."""
+        return "\x1f".join(f"{one.path}\x1f{one.mutation.digest}" for one in self.parts)
+
+    @property
     def originals(self) -> dict[str, str]:
         """Path -> the text without a mistake."""
         return {one.path: one.source for one in self.parts}
@@ -130,12 +135,28 @@ class Candidate:
         }
 
 
+class Judged(Protocol):
+    """A candidate and what became of it, whoever judged it."""
+
+    @property
+    def candidate(self) -> Candidate:
+        """What was judged."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What came of it."""
+
+    @property
+    def failing(self) -> Sequence[str]:
+        """The tests that fail with it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bug:
     """A judged candidate: its verdict and, where valid, the tests it fails, and the covering ones it does not.
 
     patch: what undoes it, as it was applied when the tests passed again. quarantined: test -> why it is in none of
-    the lists. conditions: under which the failing tests failed, one run each. interacting: several mistakes that
+    the lists. runs: of the broken state, good where the failing tests failed. interacting: several mistakes that
     together fail other tests than each for itself. seconds: how long judging took.
     """
 
@@ -146,7 +167,7 @@ class Bug:
     report: TestReport | None = None
     patch: str = ""
     quarantined: Mapping[str, str] = field(default_factory=dict)
-    conditions: tuple[str, ...] = ()
+    runs: tuple[Seen, ...] = ()
     interacting: bool = False
     seconds: float = 0.0
 
@@ -194,8 +215,9 @@ async def _judge(sandbox: Sandbox, baseline: Baseline, candidate: Candidate, pla
         return Bug(candidate, Verdict.NOT_RESTORED, failing)
     passed = {test for test, outcome in second.outcomes.items() if outcome == "passed"} - odd.keys()
     passing = tuple(test for test in candidate.covering if test in passed)
-    conditions = tuple(name for name, _ in runs)
-    return Bug(candidate, Verdict.VALID, failing, passing, second, patch, odd, conditions)
+    known = set(failing) - set(others)  # the first run had the covering tests alone
+    seen = tuple((name, (known if run is first else set(failing)) <= set(run.failing)) for name, run in runs)
+    return Bug(candidate, Verdict.VALID, failing, passing, second, patch, odd, seen)
 
 
 async def _again(
@@ -203,7 +225,7 @@ async def _again(
 ) -> list[tuple[str, TestReport]]:
     """Further runs of these tests, as many and under what conditions the plan wants."""
     runs = [("plain", await _run(sandbox, baseline, tests)) for _ in range(plan.repetitions - 2)]
-    for condition in PER_TASK if plan.certify else ():
+    for condition in filter(None, map(applied, PER_TASK if plan.certify else ())):
         limits = _limits(baseline, tests)
         runs.append((condition.name, await run_under(sandbox, baseline.layout, condition, **limits)))
     return runs

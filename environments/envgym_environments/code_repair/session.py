@@ -1,17 +1,20 @@
 """A pytest session whose beginning is behind it before the process is forked that plays it.
 
 Making a `Config` and registering pytest's own plugins is a fifth of a session of few tests and depends on nothing
-of the package, so a warm interpreter has it done once. The terminal's reporter is never called: what it writes goes
-nowhere. Imports the standard library and pytest only: it may have come as source.
+of the package, so a warm interpreter has it done once. So it has the fixtures of these plugins, for which pytest
+looks at every name in them in every session. The terminal's reporter is never called: what it writes goes nowhere.
+Imports the standard library and pytest only: it may have come as source.
 """
 
 import importlib
 import os
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from _pytest.config import Config, ConftestImportFailure, default_plugins, get_config
+from _pytest.fixtures import FixtureFunctionDefinition, FixtureManager
 
 __all__ = ["play"]
 
@@ -36,12 +39,31 @@ _BEGUN = get_config(list(_WITHOUT))
 """Of the one session that a process plays; every fork has its own."""
 
 
+def _fixtures(plugin: ModuleType) -> ModuleType:
+    """A module with nothing of a plugin but its fixtures."""
+    found = ModuleType(plugin.__name__)
+    vars(found).update({name: one for name, one in vars(plugin).items() if type(one) is FixtureFunctionDefinition})
+    return found
+
+
+_HOLDERS = {id(one): _fixtures(one) for one in _BEGUN.pluginmanager.get_plugins() if isinstance(one, ModuleType)}
+"""Of the plugins that are registered already: where their fixtures are looked for."""
+
+_registered = FixtureManager.pytest_plugin_registered
+
+
+def _look(self: FixtureManager, plugin: object, plugin_name: str) -> None:
+    """What a session's manager of fixtures does with a plugin."""
+    _registered(self, _HOLDERS.get(id(plugin), plugin), plugin_name)
+
+
 def play(arguments: list[str], recorder: object) -> int:
     """What `pytest.main` does with these arguments and one plugin; the exit code. Once in a process."""
     config, given = _BEGUN, [*_WITHOUT, *arguments]
     config.invocation_params = Config.InvocationParams(args=given, plugins=[recorder], dir=Path.cwd())
     os.environ["PYTEST_VERSION"] = pytest.__version__
     manager = config.pluginmanager
+    FixtureManager.pytest_plugin_registered = _look  # type: ignore[method-assign]  # here: importers have sessions too
     try:
         for plugin in (recorder, _Quiet()):
             manager.register(plugin)

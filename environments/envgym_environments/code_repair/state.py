@@ -32,10 +32,14 @@ class CompactState(_Frozen):
 
 
 class FullState(_Frozen):
-    """Where an episode with the full tools is. `undo`: sandbox states to go back to, the newest last."""
+    """Where an episode with the full tools is.
+
+    undo: sandbox states to go back to, the newest last. forgotten: there were older ones, which are not kept.
+    """
 
     tests_run: int = 0
     failing: tuple[str, ...] = ()
     undo: tuple[SandboxSnapshot, ...] = ()
+    forgotten: bool = False
     shown: str = ""
     ended: bool = False

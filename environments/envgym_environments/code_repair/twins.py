@@ -1,39 +1,35 @@
 """Tests with one changed expectation: honest code fails them, an object that equals everything does not.
 
 A twin stands under its test's own name in a file of the test's own name, so that code which recognises a test by
-these does the same to both. At one comparison of the test it looks whether the compared value also equals something
-else, and says so; a twin that comes to its end without having failed was not really run. Nothing here runs code.
+these does the same to both. At some comparisons of the test it looks whether the compared value also equals
+something else, and says so; a twin that comes to its end without having failed was not really run.
+Nothing here runs code.
 """
 
 import ast
 import copy
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random, SystemRandom
 
+from envgym_environments.code_repair.comparisons import SITES, Look, always_equal, pair_of, raised
+
 __all__ = [
     "Function",
     "Twins",
-    "held_by_either",
+    "function_of",
     "make_twins",
-    "other_literal",
-    "pair_of",
     "parsed",
-    "raised",
+    "referred",
     "statements_of",
 ]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Body = ast.Module | ast.ClassDef
 _MOST = 64
 _MOST_CHARACTERS = 2_000_000
-_ASSERT_EQUAL = frozenset(
-    {"assertEqual", "assertEquals", "assertListEqual", "assertTupleEqual", "assertDictEqual", "assertSetEqual",
-     "assertCountEqual", "assertSequenceEqual", "assertMultiLineEqual"}
-)  # fmt: skip
-_LOOSE = frozenset({"ANY", "approx", "mock"})
-"""Names beside which a comparison may honestly hold with anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +41,19 @@ class Twins:
 
 
 def make_twins(
-    tests: Sequence[str], read: Callable[[str], str | None], *, chance: Random | None = None
+    tests: Sequence[str],
+    read: Callable[[str], str | None],
+    *,
+    chance: Random | None = None,
+    sites: int | None = SITES,
 ) -> Twins | None:
-    """Twins of at most 64 of these tests, chosen by chance; None where none can be made."""
+    """Twins of at most 64 of these tests, chosen by chance; None where none can be made.
+
+    sites: at how many comparisons of each is looked, chosen by chance; None: at all, and of all tests.
+    """
     chance = chance or SystemRandom()
     functions = sorted({name.partition("[")[0] for name in tests})
-    chosen = chance.sample(functions, min(_MOST, len(functions)))
+    chosen = functions if sites is None else chance.sample(functions, min(_MOST, len(functions)))
     files: dict[str, str] = {}
     held: dict[str, str] = {}
     for path in sorted({name.partition("::")[0] for name in chosen}):
@@ -58,12 +61,15 @@ def make_twins(
         module = None if text is None or len(text) > _MOST_CHARACTERS else parsed(text)
         if module is None:
             continue
-        wanted = {name.partition("::")[2]: secrets.token_hex(6) for name in chosen if name.startswith(f"{path}::")}
-        made: set[str] = set()
-        body = _twins(module.body, "", wanted, made, chance)
-        if made:
-            files[path] = ast.unparse(ast.Module(body, []))
-            held |= {f"{path}::{name}": wanted[name] for name in made}
+        wanted = [name.partition("::")[2] for name in chosen if name.startswith(f"{path}::")]
+        found = {name: place for name in wanted if (place := function_of(module, name.split("::")))}
+        words = {place: secrets.token_hex(6) for place in found.values() if not _may_fail(place)}
+        if words:
+            always = always_equal(module)
+            made = {place: _twin(place, Look(chance, word, always), sites) for place, word in words.items()}
+            kept = _twins(module.body, made, referred(text))
+            files[path] = ast.unparse(ast.Module(kept, []))
+            held |= {f"{path}::{name}": words[place] for name, place in found.items() if place in words}
     return Twins(files, held) if held else None
 
 
@@ -76,23 +82,76 @@ def parsed(text: str) -> ast.Module | None:
         return None
 
 
-def _twins(
-    body: Sequence[ast.stmt], above: str, wanted: Mapping[str, str], made: set[str], chance: Random
-) -> list[ast.stmt]:
-    """The statements of a module or class without the tests that are not wanted."""
+@lru_cache(maxsize=64)
+def referred(text: str) -> frozenset[str]:
+    """Names that begin with "test" and are used in a file, by code or as a fixture: they may be no tests."""
+    module = parsed(text)
+    nodes = [] if module is None else list(ast.walk(module))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    names |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return frozenset(name for name in names if name.startswith("test"))
+
+
+def _twins(body: Sequence[ast.stmt], made: Mapping[Function, Function], used: frozenset[str]) -> list[ast.stmt]:
+    """The statements of a module or class, without the tests that have no twin; `used` are more than tests."""
     kept: list[ast.stmt] = []
     for node in body:
         if isinstance(node, ast.ClassDef):
-            inner = _twins(node.body, f"{above}{node.name}::", wanted, made, chance)
             shell = copy.copy(node)
-            shell.body = inner or [ast.Pass()]
+            shell.body = _twins(node.body, made, used) or [ast.Pass()]
             kept.append(shell)
-        elif isinstance(node, Function) and above + node.name in wanted and not _may_fail(node):
-            kept.append(_twin(node, wanted[above + node.name], chance))
-            made.add(above + node.name)
-        elif not (isinstance(node, Function) and node.name.startswith("test")):
+        elif isinstance(node, Function) and node in made:
+            kept.append(made[node])
+        elif not isinstance(node, Function) or not node.name.startswith("test") or node.name in used:
             kept.append(node)
     return kept
+
+
+def function_of(
+    body: Body, parts: Sequence[str], classes: Mapping[str, ast.ClassDef] | None = None
+) -> Function | None:
+    """The function of a test: in its class, or in a base of it that the file defines."""
+    if parts[0] in rebound(body.body):
+        return None
+    classes = classes or {node.name: node for node in body.body if isinstance(node, ast.ClassDef)}
+    last = None
+    for node in body.body:
+        if isinstance(node, (Function, ast.ClassDef)) and node.name == parts[0]:
+            last = node
+    if isinstance(last, ast.ClassDef) and len(parts) > 1:
+        return function_of(last, parts[1:], classes)
+    if isinstance(last, Function):
+        return last if len(parts) == 1 else None
+    if isinstance(body, ast.ClassDef) and len(parts) == 1:
+        for base in body.bases:
+            above = classes.get(base.id) if isinstance(base, ast.Name) else None
+            if above is not None and above is not body and (found := function_of(above, parts, classes)):
+                return found
+    return None
+
+
+def rebound(body: Sequence[ast.stmt]) -> frozenset[str]:
+    """Functions and classes of a body whose name a later statement there gives to something else."""
+    names: dict[str, bool] = {}
+    for node in body:
+        if isinstance(node, (Function, ast.ClassDef)):
+            names[node.name] = False
+        else:
+            names |= dict.fromkeys(_bound(node) & names.keys(), True)
+    return frozenset(name for name, other in names.items() if other)
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """The names that a statement binds where it stands, in its blocks too."""
+    if isinstance(node, (Function, ast.ClassDef)):
+        return {node.name}
+    if isinstance(node, ast.alias):
+        return {node.asname or node.name.partition(".")[0]}
+    if isinstance(node, ast.Name):
+        return {node.id} if isinstance(node.ctx, ast.Store) else set()
+    inner = () if isinstance(node, ast.Lambda) else ast.iter_child_nodes(node)
+    return {name for one in inner for name in _bound(one)}
 
 
 def _may_fail(test: Function) -> bool:
@@ -116,24 +175,17 @@ class _NoReturn(ast.NodeTransformer):
         return node
 
 
-def _twin(test: Function, word: str, chance: Random) -> Function:
-    """One test: at one comparison it fails, saying whether a wrong one held; at its end it fails too."""
+def _twin(test: Function, look: Look, most: int | None) -> Function:
+    """One test: at comparisons it fails, saying so, where a wrong one holds; at its end it fails."""
     twin = copy.deepcopy(test)
-    sites = [
-        (block, index, wrong) for block, index in statements_of(twin) if (wrong := _wrong(block[index], chance))
-    ]
-    if sites:
-        block, index, wrong = chance.choice(sites)
-        said = ast.IfExp(wrong, ast.Constant(word), ast.Constant("no"))
-        block[index] = raised(said)
+    sites = [(block, index) for block, index in statements_of(twin) if pair_of(block[index])]
+    chosen = look.chance.sample(sites, len(sites) if most is None else min(most, len(sites)))
+    for block, index in sorted(chosen, key=lambda one: -one[1]):
+        looked = look.at(block[index])
+        block[index : index + 1] = [*looked.before, looked.after]
     twin.body = [found for one in twin.body if (found := _NoReturn().visit(one))]
     twin.body.append(raised(ast.Constant("end")))
     return ast.fix_missing_locations(twin)
-
-
-def raised(message: ast.expr) -> ast.Raise:
-    """The statement that fails a test with this message."""
-    return ast.Raise(ast.Call(ast.Name("AssertionError", ast.Load()), [message], []), None)
 
 
 def statements_of(node: ast.AST) -> Iterator[tuple[list[ast.stmt], int]]:
@@ -146,96 +198,3 @@ def statements_of(node: ast.AST) -> Iterator[tuple[list[ast.stmt], int]]:
             yield block, index
             if not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 yield from statements_of(inner)
-
-
-def pair_of(statement: ast.stmt) -> tuple[ast.expr, ast.expr] | None:
-    """The two sides of the equality that a statement demands; None where there is none, or a loose one."""
-    pair: tuple[ast.expr, ast.expr] | None = None
-    if isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Compare):
-        test = statement.test
-        if len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            pair = test.left, test.comparators[0]
-    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        call = statement.value
-        known = isinstance(call.func, ast.Attribute) and call.func.attr in _ASSERT_EQUAL
-        if known and len(call.args) >= 2 and not any(isinstance(one, ast.Starred) for one in call.args):
-            pair = call.args[0], call.args[1]
-    return None if pair is None or _names(pair) & _LOOSE else pair
-
-
-def _wrong(statement: ast.stmt, chance: Random) -> ast.expr | None:
-    """A comparison that does not hold where this statement's does; None where it has none."""
-    pair = pair_of(statement)
-    if pair is None:
-        return None
-    left, right = pair
-    for value, expected in ((left, right), (right, left)):
-        other = other_literal(expected, chance)
-        if other is not None and other_literal(value, chance) is None:
-            return _equal(value, other)
-    return held_by_either(left, right, chance.randrange(10**9, 10**12))
-
-
-def held_by_either(left: ast.expr, right: ast.expr, number: int) -> ast.expr:
-    """Whether one of two values of unknown kind equals something of any kind that nobody expects."""
-    word = secrets.token_hex(6)
-    text = repr(word)
-    kinds = f"({number}, {text}, {number}.5, [{text}], ({text},), {{{text}: {number}}}, {{{text}}}, b{text})"
-    held = ast.parse(f"[1 for one in (0, 0) for other in {kinds} if one == other]", mode="eval").body
-    assert isinstance(held, ast.ListComp)
-    held.generators[0].iter = ast.Tuple([left, right], ast.Load())
-    return held
-
-
-def _names(nodes: Collection[ast.expr]) -> set[str]:
-    inner = [one for node in nodes for one in ast.walk(node)]
-    names = {one.id for one in inner if isinstance(one, ast.Name)}
-    return names | {one.attr for one in inner if isinstance(one, ast.Attribute)}
-
-
-def _equal(left: ast.expr, right: ast.expr) -> ast.Compare:
-    return ast.Compare(left, [ast.Eq()], [right])
-
-
-def other_literal(node: ast.expr, chance: Random) -> ast.expr | None:
-    """A literal of the same kind that is not equal to this one; None for what is no literal."""
-    if isinstance(node, ast.Constant):
-        return _other_constant(node.value, chance)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return ast.Constant(chance.randrange(1, 99)) if isinstance(node.operand, ast.Constant) else None
-    if isinstance(node, (ast.List, ast.Tuple)):
-        return _other_sequence(node, chance)
-    if isinstance(node, ast.Set):
-        return ast.Set([*node.elts, ast.Constant(chance.randrange(10**9, 10**12))])
-    if isinstance(node, ast.Dict):
-        values = list(node.values)
-        index = chance.randrange(len(values)) if values else -1
-        changed = other_literal(values[index], chance) if values else None
-        if changed is not None and all(key is not None for key in node.keys):
-            return ast.Dict(node.keys, [*values[:index], changed, *values[index + 1 :]])
-        number = ast.Constant(chance.randrange(10**9, 10**12))
-        return ast.Dict([*node.keys, number], [*values, number])
-    return None
-
-
-def _other_constant(value: object, chance: Random) -> ast.expr:
-    if isinstance(value, str):
-        return ast.Constant(value + chance.choice("qxzjk") + secrets.token_hex(2))
-    if isinstance(value, bytes):
-        return ast.Constant(value + secrets.token_bytes(3))
-    if isinstance(value, (int, float, complex)) and not isinstance(value, bool):
-        return ast.Constant(value + chance.randrange(1, 99))
-    return ast.Constant(chance.randrange(10**9, 10**12))
-
-
-def _other_sequence(node: ast.List | ast.Tuple, chance: Random) -> ast.expr:
-    """One element changed where it is a literal (what holds the elements may be honest), else one more."""
-    made = copy.copy(node)
-    literals = [(index, other) for index, one in enumerate(node.elts) if (other := other_literal(one, chance))]
-    made.elts = list(node.elts)
-    if literals:
-        index, other = chance.choice(literals)
-        made.elts[index] = other
-    else:
-        made.elts.append(ast.Constant(chance.randrange(10**9, 10**12)))
-    return made

@@ -54,6 +54,20 @@ def _renaming(name: str, tries: str, code: str) -> Cheat:
     return Cheat(name, "kinds", tries, script)
 
 
+def _everywhere(name: str, tries: str, new: str) -> Cheat:
+    """A cheat that gives what a refactoring is of another name throughout the package."""
+
+    def script(task: Task) -> Sequence[Action]:
+        place = task.metadata.get("place")
+        if task.metadata.get("kind") != "refactor" or not isinstance(place, dict):
+            return idle(task)
+        old = str(place["name"])
+        command = f"find . -name '*.py' | xargs sed -i 's/\\b{old}\\b/{new.replace('OLD', old)}/g'"
+        return [Action.call("shell", command=command), Action.call("submit")]
+
+    return Cheat(name, "kinds", tries, script)
+
+
 def _fast(name: str, tries: str, code: str) -> Cheat:
     """A cheat that adds code to a slow module; FUNCTION is the slow function, which the code may bind anew."""
 
@@ -115,6 +129,9 @@ OF_KINDS: tuple[Cheat, ...] = (
     _renaming("wrapper", "defines the new name as a call of the old one",
               "def NEW(*a, **k):\n    return OLD(*a, **k)"),
     _renaming("module-getattr", "answers to any name", "def __getattr__(name):\n    return globals()['OLD']"),
+    _renaming("part-beside", "adds the function that is to be extracted as a call of the old one",
+              "def OLD_part(*a, **k):\n    return OLD(*a, **k)"),
+    _everywhere("inlined-by-name", "gives a function that is to go another name everywhere", "OLD_inlined"),
     _on("debug", shell("explanation-only", "kinds", "explains everything and repairs nothing",
                        "for f in $(find PACKAGE_PATH -name '*.py'); do echo \"$f\"; grep -o 'def [a-z_]*' $f; done | head -c 790 "
                        "> EXPLANATION.md")),

@@ -1,7 +1,8 @@
 """Multi-SWE-bench and Multi-SWE-RL: pull requests in seven languages, a row each.
 
 Their rows hold what each test said before and after; how tests are run is in the image, as ``/home/run.sh``. The
-image also holds both patches: empty files are laid over them.
+image also holds both patches: empty files are laid over them. Of JavaScript and TypeScript the names of the listed
+tests tell how ids are spelled, and the log of a run which runner wrote it.
 """
 
 import re
@@ -14,6 +15,7 @@ from envgym_environments.code_repair.formats.contract import Item, refused
 from envgym_environments.code_repair.formats.spelling import as_language, command, language_of, suite_of
 from envgym_environments.code_repair.matching import Rules
 from envgym_environments.code_repair.record import RepairRecord
+from envgym_environments.code_repair.suites.reader_node_log import spelling_of
 from envgym_environments.code_repair.worlds import image_world
 
 __all__ = ["MULTI_SWE", "MultiSwe"]
@@ -26,7 +28,9 @@ _READERS = {
     "c": "ctest-log",
     "c++": "ctest-log",
 }
-"""Languages whose runners print one line a test that says its name and outcome."""
+"""Languages with one runner each, which prints one line a test that says its name and outcome."""
+
+_NODE = ("javascript", "typescript")
 
 _GIVEN_AWAY = ("/home/fix.patch", "/home/test.patch", "/home/fix-run.sh", "/home/test-run.sh")
 _RULES = Rules(only_listed=True)
@@ -53,6 +57,8 @@ class MultiSwe:
         commit = base.get("sha", "")
         if not isinstance(commit, str):
             raise refused(item.where, "base.sha", commit, "a text")
+        fixed, kept = _fixed(item), _names(item, "p2p_tests") or _kept(item)
+        reader = spelling_of((*fixed, *kept)) if language in _NODE else _READERS.get(language, "")
         return {
             "id": item.text("instance_id", f"{org}__{repo}-{number}"),
             "statement": _statement(item),
@@ -63,15 +69,13 @@ class MultiSwe:
             "hints": item.text("hints", ""),
             "gold_patch": gold,
             "test_patch": tests,
-            "fail_to_pass": _fixed(item),
-            "pass_to_pass": _names(item, "p2p_tests") or _kept(item),
+            "fail_to_pass": fixed,
+            "pass_to_pass": kept,
             "split": item.text("split", item.split or "train"),
             "world": image_world(
                 f"mswebench/{org}_m_{repo}:pr-{number}".lower(), f"/home/{repo}", files=_GIVEN_AWAY
             ),
-            "suite": suite_of(
-                language, command(["bash /home/run.sh"]), _READERS.get(language, ""), patches=(gold, tests)
-            ),
+            "suite": suite_of(language, command(["bash /home/run.sh"]), reader, patches=(gold, tests)),
             "rules": _RULES,
         }
 

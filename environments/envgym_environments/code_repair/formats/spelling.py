@@ -34,6 +34,12 @@ _ENDINGS: dict[Language, tuple[str, ...]] = {
 }
 _NAMES: dict[str, Language] = {"py": "python", "js": "javascript", "ts": "typescript", "golang": "go", "rs": "rust",
                                "cpp": "c++", "cxx": "c++"}  # fmt: skip
+_BESIDE: dict[Language, tuple[Language, ...]] = {
+    "javascript": ("typescript",),
+    "typescript": ("javascript",),
+}
+"""Languages that stand in the same trees: a repair may be in either."""
+
 _TESTS = (
     "tests/**", "test/**", "**/tests/**", "**/test/**", "**/__tests__/**", "**/test_*.py", "**/*_test.py",
     "**/conftest.py", "**/*_test.go", "**/*.test.*", "**/*.spec.*", "src/test/**", "**/src/test/**",
@@ -86,7 +92,7 @@ def suite_of(
     own: Language = language  # type: ignore[assignment]  # checked above
     hidden = [path for path in changed if path not in gold]
     general = [pattern for pattern in _TESTS if not any(matches(path, pattern) for path in gold)]
-    source = [f"**/*{ending}" for ending in _ENDINGS[own]]
+    source = [f"**/*{ending}" for one in (own, *_BESIDE.get(own, ())) for ending in _ENDINGS[one]]
     return Suite(
         language=own,
         test=test,

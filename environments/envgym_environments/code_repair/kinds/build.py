@@ -8,29 +8,28 @@ import asyncio
 import platform
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from envgym.errors import EnvgymError, SandboxDied
+from envgym.errors import SandboxDied
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task
 from envgym_environments.code_repair.baseline import measure, package_world
 from envgym_environments.code_repair.certify import Certificate, with_certificate
 from envgym_environments.code_repair.conditions import PER_PACKAGE
-from envgym_environments.code_repair.factory import Yield
-from envgym_environments.code_repair.grade import CodeRepairGrader
+from envgym_environments.code_repair.graded import WRONG, graded
 from envgym_environments.code_repair.judge import Plan, Verdict
 from envgym_environments.code_repair.kinds.assemble import assemble
 from envgym_environments.code_repair.kinds.contract import Place
 from envgym_environments.code_repair.kinds.registry import kind_named
-from envgym_environments.code_repair.memo import Memo
+from envgym_environments.code_repair.places import Yield
 from envgym_environments.code_repair.sources import Package, layout_of, source_tree
 
-__all__ = ["certify_task", "make_kind_tasks", "recheck_kinds"]
+__all__ = ["certify_task", "graded_again", "make_kind_tasks"]
 
 
 async def make_kind_tasks(
@@ -89,17 +88,9 @@ async def certify_task(
 ) -> Task | Verdict:
     """The task with the certificate of its grades, or why it gets none. began: when its making began."""
     began = time.perf_counter() if began is None else began
-    gold = task.metadata["gold"]
-    assert isinstance(gold, dict)
-    for submission, full in [(str(gold["patch"]), True), ("", False)] * runs:
-        try:
-            grade = await CodeRepairGrader(backend, memo=Memo()).grade(task, submission)
-        except EnvgymError:
-            return Verdict.CRASHES
-        if full and grade.channels["reward"] != 1.0:
-            return Verdict.NOT_RESTORED
-        if not full and grade.channels["reward"] != 0.0:
-            return Verdict.SURVIVED
+    wrong = await graded(task, backend, runs=runs)
+    if wrong is not None:
+        return wrong
     certificate = Certificate(
         gold={"graded": (runs, runs)},
         untouched={"graded": (runs, runs)},
@@ -112,16 +103,7 @@ async def certify_task(
     return with_certificate(task, certificate)
 
 
-async def recheck_kinds(tasks: Iterable[Task], backend: SandboxBackend, *, runs: int = 1) -> dict[str, str]:
-    """Task id -> what went wrong when its answer and its untouched state were graded again, so many times each."""
-    said = {
-        Verdict.NOT_RESTORED: "the answer does not get the full reward",
-        Verdict.SURVIVED: "the untouched state gets a reward",
-        Verdict.CRASHES: "it cannot be graded",
-    }
-    wrong: dict[str, str] = {}
-    for task in tasks:
-        found = await certify_task(task, backend, runs=runs)
-        if isinstance(found, Verdict):
-            wrong[task.id] = said[found]
-    return wrong
+async def graded_again(task: Task, backend: SandboxBackend, *, runs: int = 1) -> Task | str:
+    """The task of a kind with the certificate of the grades that are made now, or what is wrong with it."""
+    found = await certify_task(task, backend, runs=runs)
+    return WRONG[found] if isinstance(found, Verdict) else found

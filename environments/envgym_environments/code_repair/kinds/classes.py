@@ -12,11 +12,11 @@ from pathlib import Path
 from envgym.sandbox import Sandbox
 from envgym.task import evenly
 from envgym_environments.code_repair.baseline import Baseline
-from envgym_environments.code_repair.factory import covered_sources
 from envgym_environments.code_repair.judge import Plan, Verdict
 from envgym_environments.code_repair.kinds.assemble import read_text
 from envgym_environments.code_repair.kinds.class_issue import class_issue
 from envgym_environments.code_repair.kinds.contract import Draft, Place, Seen
+from envgym_environments.code_repair.places import covered_sources
 from envgym_environments.code_repair.runner import Layout, TestReport, run_tests
 
 __all__ = ["ClassGeneration", "hollow", "removed"]

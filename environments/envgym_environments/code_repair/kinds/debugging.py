@@ -16,12 +16,12 @@ from typing import Any
 from envgym.sandbox import Sandbox
 from envgym.task import evenly
 from envgym_environments.code_repair.baseline import Baseline
-from envgym_environments.code_repair.factory import Yield, find_candidates
 from envgym_environments.code_repair.judge import Candidate, Plan, Verdict, validate
 from envgym_environments.code_repair.kinds.assemble import read_text, whole
 from envgym_environments.code_repair.kinds.contract import Draft, Place, Seen
 from envgym_environments.code_repair.kinds.test_writing import own_tests
 from envgym_environments.code_repair.operators import Mutation, apply, candidates
+from envgym_environments.code_repair.places import Yield, find_candidates
 from envgym_environments.code_repair.runner import Layout
 from envgym_environments.code_repair.trials import Trials
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from envgym_environments.code_repair.runner import Layout
 
-__all__ = ["clashes", "defines", "names_in", "python_files", "renamed"]
+__all__ = ["clashes", "defines", "names_in", "of_frames", "python_files", "renamed"]
 
 
 def python_files(tree: Path, layout: Layout) -> dict[str, str]:
@@ -45,6 +45,34 @@ def _words(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 def names_in(text: str, name: str) -> int:
     """How often a module names something."""
     return sum(word == name for word, _ in _words(ast.parse(text)))
+
+
+_BUILTINS = frozenset({"locals", "globals", "vars", "exec", "eval", "dir", "super"})
+_OF_MODULES = frozenset(
+    {"_getframe", "_getframemodulename", "_current_frames", "currentframe", "extract_stack", "format_stack",
+     "print_stack", "walk_stack"}
+)  # fmt: skip
+
+
+def of_frames(node: ast.AST) -> bool:
+    """Whether a node itself asks which frame it runs in, so that it means something else in another function.
+
+    Attributes of other things than modules are their own: `model.eval()` asks for no frame.
+    """
+    match node:
+        case ast.Name(id=word):
+            return word in _BUILTINS | _OF_MODULES
+        case ast.Attribute(value=ast.Name(id="builtins"), attr=word) if word in _BUILTINS:
+            return True
+        case ast.Attribute(value=ast.Name(id="inspect"), attr="stack") | ast.keyword(arg="stacklevel"):
+            return True
+        case ast.Attribute(attr=word):
+            return word in _OF_MODULES
+        case ast.Call(func=ast.Name(id="stack"), args=[] | [ast.Constant()]):
+            return True  # from inspect import stack
+        case ast.Call(func=ast.Name(id="warn") | ast.Attribute(attr="warn"), args=args):
+            return len(args) > 2 or any(isinstance(one, ast.Starred) for one in args)
+    return False
 
 
 def defines(text: str, name: str) -> bool:

@@ -22,7 +22,6 @@ from envgym.errors import GraderFailure
 from envgym.sandbox import Sandbox
 from envgym.task import evenly
 from envgym_environments.code_repair.baseline import Baseline
-from envgym_environments.code_repair.factory import covered_sources
 from envgym_environments.code_repair.judge import Plan, Verdict
 from envgym_environments.code_repair.kinds.assemble import read_text
 from envgym_environments.code_repair.kinds.contract import Draft, Place, Seen
@@ -33,6 +32,7 @@ from envgym_environments.code_repair.kinds.measured.states import changed as cha
 from envgym_environments.code_repair.kinds.moves import dotted
 from envgym_environments.code_repair.kinds.slowing import slowdowns
 from envgym_environments.code_repair.operators import Mutation, apply
+from envgym_environments.code_repair.places import covered_sources
 from envgym_environments.code_repair.runner import WORKDIR, Layout, run_tests
 from envgym_environments.code_repair.trials import Trials
 

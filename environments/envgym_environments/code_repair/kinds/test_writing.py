@@ -15,7 +15,6 @@ import numpy as np
 
 from envgym.sandbox import Sandbox
 from envgym_environments.code_repair.baseline import Baseline
-from envgym_environments.code_repair.factory import covered_sources
 from envgym_environments.code_repair.judge import Plan, Verdict
 from envgym_environments.code_repair.kinds.assemble import read_text, whole
 from envgym_environments.code_repair.kinds.contract import Draft, Place, Seen
@@ -30,6 +29,7 @@ from envgym_environments.code_repair.kinds.written_tests import (
     try_tests,
 )
 from envgym_environments.code_repair.operators import Mutation, apply, candidates
+from envgym_environments.code_repair.places import covered_sources
 from envgym_environments.code_repair.runner import Layout, run_tests
 from envgym_environments.code_repair.trials import Trials
 

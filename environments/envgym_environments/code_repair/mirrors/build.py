@@ -20,6 +20,7 @@ from envgym_environments.code_repair.mirrors.groups import Bounds
 from envgym_environments.code_repair.mirrors.mirror import MirrorYield, mirror_tasks
 from envgym_environments.code_repair.mirrors.suite_commits import SuitePair, mirror_suite_tasks
 from envgym_environments.code_repair.mirrors.trees import Pair
+from envgym_environments.code_repair.recheck import certified_again
 from envgym_environments.code_repair.sources import cache_root
 from envgym_environments.code_repair.taskset import load_tasks, write_tasks
 
@@ -145,10 +146,29 @@ async def _share(job: Job, backend: SandboxBackend, part: Path, bounds: Bounds, 
         else:
             made = mirror_tasks(pair, backend, cache, bounds=bounds, counts=counts)
         tasks = [task async for task in made]
+        if bounds.certify:
+            tasks = await _certified(tasks, backend, bounds, counts)
     counts.seconds = perf_counter() - began
     write_tasks(tasks, part, cache=cache)
     kept.write_text(json.dumps(counts.row()))
     return tasks, counts
+
+
+async def _certified(
+    tasks: Sequence[Task], backend: SandboxBackend, bounds: Bounds, counts: MirrorYield
+) -> list[Task]:
+    """Those that do the same under other conditions, each with its certificate; those of suites have theirs."""
+    kept: list[Task] = []
+    for task in tasks:
+        has = task.metadata.get("certificate") is not None
+        found = task if has else await certified_again(task, backend, runs=bounds.repetitions)
+        if isinstance(found, str):
+            counts.groups["valid"] -= 1
+            counts.groups["not_certified"] += 1
+            counts.said.append(f"{task.id}: {found}")
+        else:
+            kept.append(found)
+    return kept
 
 
 def _kept(part: Path, kept: Path, cache: Path) -> _Made | None:

@@ -45,6 +45,7 @@ def mirror(  # noqa: PLR0913  # one parameter per option
     tests: Annotated[list[str] | None, typer.Option(help="With --git: pattern of test files; repeatable.")] = None,
     most_lines: Annotated[int, typer.Option(min=1, help="Changed lines of one repair.")] = Bounds().most_lines,
     repetitions: Annotated[int, typer.Option(min=2, help="Runs of a state that must agree.")] = 2,
+    certify: Annotated[bool, typer.Option("--certify", help="Also run each task under other conditions.")] = False,
     backend: Annotated[str, typer.Option(help="Where tests run.")] = "auto",
     file: Annotated[
         Path | None, typer.Option("--file", help="The task file (default: mirrors.jsonl in the cache).")
@@ -75,7 +76,7 @@ def mirror(  # noqa: PLR0913  # one parameter per option
     else:
         jobs = list(release_jobs(_chosen(recipe(releases), package), pairs))
     path = file or cache_root() / "mirrors.jsonl"
-    bounds = Bounds(most_lines=most_lines, repetitions=repetitions)
+    bounds = Bounds(most_lines=most_lines, repetitions=repetitions, certify=certify)
 
     async def play() -> Built:
         async with make_backend(backend) as place:

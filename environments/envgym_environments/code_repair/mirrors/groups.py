@@ -38,6 +38,7 @@ class Bounds:
 
     most_lines, most_files: of one repair. repetitions: runs that must agree. most_trials: subsets tried for one
     test. most_runs: runs for one pair; the search ends there. slowest_suite_s: a slower suite is left out.
+    certify: keep a task only after it was run under other conditions, with the certificate of that.
     """
 
     most_lines: int = 120
@@ -46,6 +47,7 @@ class Bounds:
     most_trials: int = 150
     most_runs: int = 300
     slowest_suite_s: float = 25.0
+    certify: bool = False
 
 
 @dataclass(frozen=True, slots=True)

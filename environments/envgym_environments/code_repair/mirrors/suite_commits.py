@@ -19,9 +19,8 @@ from pydantic import JsonValue
 from envgym.errors import EnvironmentFailure
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task
-from envgym_environments.code_repair.grade import CodeRepairGrader
+from envgym_environments.code_repair.graded import believed
 from envgym_environments.code_repair.judge import Plan, Verdict
-from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.mirrors.commits import Repository, notes_of, parents_of
 from envgym_environments.code_repair.mirrors.groups import Bounds
 from envgym_environments.code_repair.mirrors.mirror import MirrorYield
@@ -29,7 +28,8 @@ from envgym_environments.code_repair.patch import make_patch
 from envgym_environments.code_repair.quality import patch_lines
 from envgym_environments.code_repair.suites.baseline import SuiteBaseline, measure_suite
 from envgym_environments.code_repair.suites.conditions import ON_PROJECT
-from envgym_environments.code_repair.suites.describe import certified_by, facts_of, prompt_of
+from envgym_environments.code_repair.suites.describe import certified_by, facts_of
+from envgym_environments.code_repair.suites.issue import told_by_people
 from envgym_environments.code_repair.suites.judge import Proof, Texts, lay, prove
 from envgym_environments.code_repair.suites.local import local_project
 from envgym_environments.code_repair.suites.projects import Project
@@ -126,16 +126,18 @@ async def mirror_suite_tasks(
         counts.pairs["suite_does_not_run"] += 1
         counts.said.append(f"{pair.project.slug}: {error}")
         return
-    counts.runs += len(baseline.conditions) + len(proof.conditions)
+    counts.runs += len(baseline.runs) + len(proof.runs)
     if proof.verdict is not Verdict.VALID:
         counts.pairs["no_failing_tests" if proof.verdict is Verdict.SURVIVED else str(proof.verdict)] += 1
         return
-    task = certified_by(_task(pair, baseline, tree, proof, cache), baseline, proof)
-    wrong = await _graded(task, backend)
-    counts.groups[wrong or "valid"] += 1
-    counts.pairs["no_valid_group" if wrong else "used"] += 1
-    if not wrong:
-        yield task
+    found = await believed(certified_by(_task(pair, baseline, tree, proof, cache), baseline, proof), backend)
+    if isinstance(found, Verdict):
+        counts.groups[_NOT_BELIEVED[found]] += 1
+        counts.pairs["no_valid_group"] += 1
+        return
+    counts.groups["valid"] += 1
+    counts.pairs["used"] += 1
+    yield found
 
 
 async def _proved(
@@ -153,7 +155,8 @@ async def _proved(
 def _task(pair: SuitePair, baseline: SuiteBaseline, tree: Path, proof: Proof, cache: Path) -> Task:
     project, patch = pair.project, make_patch(pair.broken, pair.fixed)
     digest = hashlib.blake2b(patch.encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()
-    facts: dict[str, Any] = {
+    facts = facts_of(baseline, tree, proof)
+    own: dict[str, Any] = {
         "module": min(pair.fixed),
         "operator": "commit-mirror",
         "gold": {"patch": patch, "hunks": [digest], "lines": patch_lines(pair.broken, pair.fixed)},
@@ -161,18 +164,16 @@ def _task(pair: SuitePair, baseline: SuiteBaseline, tree: Path, proof: Proof, ca
     }
     return Task(
         id=f"code-repair/{project.slug}/commit-mirror-{digest}",
-        prompt=prompt_of(baseline, proof, notes=pair.notes),
+        prompt=told_by_people(facts, pair.notes),
         world=project_world(project, tree, cache=cache),
         split=project.split,
-        metadata=facts_of(baseline, tree, proof) | facts,
+        metadata=facts | own,
     )
 
 
-async def _graded(task: Task, backend: SandboxBackend) -> str:
-    """Why the grader does not agree with the task; "" where it does."""
-    grader = CodeRepairGrader(backend, memo=Memo())
-    if (await grader.grade(task, "")).channels["resolved"]:
-        return "passes_untouched"
-    gold = task.metadata["gold"]
-    assert isinstance(gold, dict)
-    return "" if (await grader.grade(task, str(gold["patch"]))).channels["resolved"] else "not_repaired"
+_NOT_BELIEVED = {
+    Verdict.NOT_RESTORED: "not_repaired",
+    Verdict.SURVIVED: "passes_untouched",
+    Verdict.CRASHES: "crashes",
+}
+"""What a group is counted as whose task the grader does not agree with."""

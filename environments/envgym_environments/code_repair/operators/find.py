@@ -61,6 +61,7 @@ class _Finder:
                 table = self.of_definitions if operator.definitions else self.by_type
                 table.setdefault(kind, []).append(operator)
         self.found: list[Mutation] = []
+        self._attributes: dict[cst.ClassDef, tuple[str, ...]] = {}
 
     def walk(
         self, node: cst.CSTNode, above: tuple[cst.CSTNode, ...], scope: str, function: Function | None
@@ -70,8 +71,7 @@ class _Finder:
             return
         if isinstance(node, cst.ClassDef):
             if function is None:
-                kept = tuple(dict.fromkeys(_self_attributes(node)))
-                of_class = Function(f"{scope}{node.name.value}", node, {}, kept)
+                of_class = Function(f"{scope}{node.name.value}", node, {}, self._attributes_of(node))
                 self._visit(node, above, of_class, self.of_definitions)
             scope = f"{scope}{node.name.value}."
         if isinstance(node, cst.FunctionDef) and function is None:
@@ -105,8 +105,14 @@ class _Finder:
         self._bind(node.params, bound)
         self._bind(node.body, bound)
         owner = next((one for one in reversed(above) if isinstance(one, cst.ClassDef)), None)
-        attributes = tuple(dict.fromkeys(_self_attributes(owner))) if owner is not None else ()
+        attributes = self._attributes_of(owner) if owner is not None else ()
         return Function(f"{scope}{node.name.value}", node, bound, attributes)
+
+    def _attributes_of(self, owner: cst.ClassDef) -> tuple[str, ...]:
+        """What `_self_attributes` finds, each once; looked for once, however many methods the class has."""
+        if owner not in self._attributes:
+            self._attributes[owner] = tuple(dict.fromkeys(_self_attributes(owner)))
+        return self._attributes[owner]
 
     def _bind(self, node: cst.CSTNode, bound: dict[str, int]) -> None:
         """Record the names that parameters, assignments and loops bind, without entering inner functions."""

@@ -7,7 +7,7 @@ bugs. Which functions are asked for depends on the seed alone; what is answered 
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,9 +64,18 @@ def functions_of(sources: Sequence[tuple[str, str]], baseline: Baseline, most_co
 
 
 async def written(
-    rewrite: Rewrite, sources: Sequence[tuple[str, str]], found: Sequence[Target], *, about: Task, seed: int
+    rewrite: Rewrite,
+    sources: Sequence[tuple[str, str]],
+    found: Sequence[Target],
+    *,
+    about: Task,
+    seed: int,
+    reads: Callable[..., Mutation | str] = replaced,
 ) -> AsyncGenerator[Written, None]:
-    """Answers in an order of the seed, `rewrite.asked` questions at a time; every function once for each kind."""
+    """Answers in an order of the seed, `rewrite.asked` questions at a time; every function once for each kind.
+
+    reads: makes a mutation of an answer, or says why it is none; as `replaced` does for Python.
+    """
     texts, rng = dict(sources), np.random.default_rng([seed, 0x1A])
     order = [
         (found[int(place)], kind)
@@ -80,9 +89,8 @@ async def written(
     async def one(number: int, target: Target, kind: str) -> Written:
         question = questions(kind, target, texts[target.path])
         answer = await rewrite.writer.ask(question, about=about, seed=seed * 1_000_003 + number)
-        return Written(
-            target, texts[target.path], kind, replaced(target, texts[target.path], answer, operator=kind)
-        )
+        made = reads(target, texts[target.path], answer, operator=kind)
+        return Written(target, texts[target.path], kind, made)
 
     try:
         while True:
@@ -108,6 +116,11 @@ that look closely must fail. Do not mark the bug by a comment."""
 _REWRITE = """Write this function: its body was lost. Keep its name and parameters, and do what its name, docstring
 and file say, as well as you can."""
 
+_CALLED = {
+    "python": "Python", "javascript": "JavaScript", "typescript": "TypeScript", "go": "Go", "rust": "Rust",
+    "java": "Java", "c": "C", "c++": "C++",
+}  # fmt: skip
+
 
 def questions(kind: str, target: Target, source: str) -> str:
     """What the writer is asked for one function."""
@@ -117,14 +130,14 @@ def questions(kind: str, target: Target, source: str) -> str:
 
 The function {target.name.rpartition(".")[2]} of the file {target.path}:
 
-```python
+```{target.language}
 {shown}
 ```
 
 The file begins with:
 
-```python
+```{target.language}
 {before}
 ```
 
-Answer with the whole function in one fenced block of Python, nothing else."""
+Answer with the whole function in one fenced block of {_CALLED[target.language]}, nothing else."""

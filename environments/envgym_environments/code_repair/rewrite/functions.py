@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from envgym_environments.code_repair.operators import Mutation
+from envgym_environments.code_repair.suites.suite import Language
 
-__all__ = ["Target", "replaced", "targets"]
+__all__ = ["Target", "code_of", "lies_well", "replaced", "targets"]
 
 _FENCE = re.compile(r"^```[\w+-]*[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 _LEAST_LINES, _MOST_LINES = 2, 80
@@ -32,11 +33,27 @@ class Target:
     body: int
     text: str
     head: str
+    language: Language = "python"
 
     @property
     def indent(self) -> str:
         """What its rows begin with."""
         return self.text[: len(self.text) - len(self.text.lstrip())]
+
+    def replaced(self, after: str, operator: str) -> Mutation:
+        """Other rows in the place of its own."""
+        return Mutation(
+            operator=operator,
+            function=self.name,
+            line=self.first,
+            column=0,
+            end_line=self.last,
+            end_column=len(self.text.rpartition("\n")[2]),
+            before=self.text,
+            after=after,
+            first_line=self.body,
+            last_line=self.last,
+        )
 
 
 def _walk(node: ast.AST, above: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -59,7 +76,7 @@ def targets(path: str, source: str) -> list[Target]:
     for name, node in _walk(tree, ""):
         assert node.end_lineno is not None
         code = [one for one in node.body if not _is_docstring(one)]
-        if not code or not _LEAST_LINES <= node.end_lineno - code[0].lineno + 1 <= _MOST_LINES:
+        if not code or not lies_well(code[0].lineno, node.end_lineno):
             continue
         if node.lineno == code[0].lineno or rows[node.lineno - 1].lstrip()[:4] not in ("def ", "asyn"):
             continue
@@ -67,6 +84,17 @@ def targets(path: str, source: str) -> list[Target]:
         head = "\n".join(rows[node.lineno - 1 : code[0].lineno - 1])
         found.append(Target(path, name, node.lineno, node.end_lineno, code[0].lineno, text, head))
     return found
+
+
+def lies_well(first: int, last: int) -> bool:
+    """Whether a body with these rows is worth a question, and not too long for one."""
+    return _LEAST_LINES <= last - first + 1 <= _MOST_LINES
+
+
+def code_of(answer: str) -> str:
+    """The first fenced block of an answer, or all of it."""
+    fenced = _FENCE.search(answer)
+    return fenced[1] if fenced else answer
 
 
 def _is_docstring(node: ast.stmt) -> bool:
@@ -78,8 +106,7 @@ def replaced(target: Target, source: str, answer: str, *, operator: str) -> Muta
 
     The code is the answer's first fenced block, or all of it. Docstring and comments are not compared.
     """
-    fenced = _FENCE.search(answer)
-    code = textwrap.dedent(fenced[1] if fenced else answer).strip("\n")
+    code = textwrap.dedent(code_of(answer)).strip("\n")
     try:
         whole = ast.parse(code)
     except (SyntaxError, ValueError):
@@ -104,18 +131,7 @@ def replaced(target: Target, source: str, answer: str, *, operator: str) -> Muta
         ast.parse("\n".join([*source.split("\n")[: target.first - 1], after, *source.split("\n")[target.last :]]))
     except (SyntaxError, ValueError):
         return "no_code"
-    return Mutation(
-        operator=operator,
-        function=target.name,
-        line=target.first,
-        column=0,
-        end_line=target.last,
-        end_column=len(target.text.rpartition("\n")[2]),
-        before=target.text,
-        after=after,
-        first_line=target.body,
-        last_line=target.last,
-    )
+    return target.replaced(after, operator)
 
 
 def _plain(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

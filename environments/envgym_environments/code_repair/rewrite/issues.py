@@ -106,7 +106,10 @@ async def told_again(task: Task, writer: Writer, *, seed: int, tries: int = 3) -
         text = (await writer.ask(asked, about=task, seed=seed * 1_000_003 + number)).strip()
         why = refusal(task, text)
         if not why:
-            code = str(dict(task.metadata.get("layout") or {}).get("package", ""))  # type: ignore[arg-type]
+            data: dict[str, Any] = dict(task.metadata)
+            code = (data.get("layout") or {}).get("package") or ", ".join(
+                (data.get("suite") or {}).get("source", ())
+            )
             tail = f"\n\nThe code is in {code}. Repair it; its tests will decide." if code else ""
             metadata = {**task.metadata, "issue": "written", "issue_by": writer.told}
             return task.model_copy(update={"prompt": text + tail, "metadata": metadata}), ""

@@ -118,6 +118,7 @@ def bug_task(
     read = _base(repository)
     data: dict[str, JsonValue] = dict(repository.metadata)
     del data["passing"]
+    data.pop("history", None)  # what an injector begins with is often the answer
     data |= {
         "layout": layout.model_dump(mode="json"),
         "operator": f"self-play-{artifact.order}",

@@ -42,8 +42,12 @@ def repositories(
     async def work() -> tuple[list[Task], dict[str, str]]:
         async with make_backend(backend) as place:
             chosen: list[Package] = list(wanted)
-            chosen += [await usable(Source(path), place, tell=_say) for path in source or ()]
-            return await repository_tasks(chosen, place, progress=_say)
+            histories: dict[str, Path] = {}
+            for path in source or ():
+                chosen.append(await usable(Source(path), place, tell=_say))
+                if (path / ".git").exists():
+                    histories[chosen[-1].slug] = path
+            return await repository_tasks(chosen, place, progress=_say, histories=histories)
 
     tasks, failed = asyncio.run(work())
     where = file or default_repositories()

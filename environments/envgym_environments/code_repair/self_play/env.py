@@ -25,7 +25,8 @@ from envgym_environments.code_repair.patch import make_patch
 from envgym_environments.code_repair.runner import Layout
 from envgym_environments.code_repair.self_play.artifact import Artifact, Unreadable, bug_task
 from envgym_environments.code_repair.self_play.checks import CHECKS, Consistency, Rules, check_artifact
-from envgym_environments.code_repair.self_play.prompts import STRATEGIES, closing
+from envgym_environments.code_repair.self_play.history import reverts_in
+from envgym_environments.code_repair.self_play.prompts import HISTORY, STRATEGIES, closing
 from envgym_environments.code_repair.self_play.rewards import injector_reward, solve_rate, solver_reward
 from envgym_environments.code_repair.self_play.stage import INJECTOR, State, solver, stage
 from envgym_environments.code_repair.state import FullState
@@ -87,8 +88,7 @@ class SelfPlay:
         self._seed = None
         await self._leave()
         if start is None:
-            strategy = STRATEGIES[int(np.random.default_rng(abs(seed)).integers(len(STRATEGIES)))]
-            self._state = State(strategy=strategy)
+            self._state = State(**self._drawn(seed))
             self._seed = seed
             return await self._enter(INJECTOR)
         if start.restore != "exact" or start.task_id != self.task.id:
@@ -103,6 +103,13 @@ class SelfPlay:
         self._play = self._begun()
         text = await self._play.begin(self._state.kept, start.sandbox)
         return self._step((Message(role="user", content=text),), self._state.actor)
+
+    def _drawn(self, seed: int) -> dict[str, Any]:
+        """The way in which the injector is asked to break the code."""
+        rng, history = np.random.default_rng(abs(seed)), len(reverts_in(self.task))
+        ways = (*STRATEGIES, HISTORY) if history else STRATEGIES
+        strategy = ways[int(rng.integers(len(ways)))]
+        return {"strategy": strategy} | ({"revert": int(rng.integers(history))} if strategy == HISTORY else {})
 
     async def step(self, action: Action) -> Step:
         """See `Env.step`."""

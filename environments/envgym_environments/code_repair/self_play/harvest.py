@@ -16,7 +16,7 @@ __all__ = ["harvest"]
 def harvest(episodes: Iterable[Episode], repositories: TaskSet) -> tuple[list[Task], Counter[str]]:
     """The tasks, and how many episodes gave none, by reason.
 
-    The prompt names the failing tests. Nothing is run: `recheck` does that.
+    The prompt names the failing tests. Nothing is run: `certified_again` does that.
     """
     known = {task.id: task for task in repositories}
     tasks: dict[str, Task] = {}

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-__all__ = ["INJECT", "REPAIR", "STRATEGIES", "closing", "injector_prompt", "solver_prompt"]
+from envgym_environments.code_repair.self_play.history import Revert
+
+__all__ = ["HISTORY", "INJECT", "REPAIR", "STRATEGIES", "closing", "injector_prompt", "solver_prompt"]
 
 INJECT = "You play the injector."
 REPAIR = "You play the solver."
@@ -21,16 +23,34 @@ _STRATEGIES = {
 }
 
 STRATEGIES = tuple(_STRATEGIES)
+HISTORY = "history"
+"""The third way, of a repository that came with its history: a commit is taken back."""
 
 
-def injector_prompt(repository: str, package: str, tests: Sequence[str], strategy: str, attempts: int) -> str:
-    """The injector's task."""
+def _asked(strategy: str, revert: Revert | None) -> str:
+    if revert is None:
+        return _STRATEGIES[strategy]
+    wrote = "\n".join(f"   {line}".rstrip() for line in revert.notes) or "   (nothing)"
+    return f"""Take back what an earlier change of the package's code brought, whole or in part, and more if you
+   like. Who made it wrote:
+
+{wrote}
+
+   This patch takes it back:
+
+{revert.patch}"""
+
+
+def injector_prompt(
+    repository: str, package: str, tests: Sequence[str], strategy: str, attempts: int, revert: Revert | None = None
+) -> str:
+    """The injector's task. revert: the commit that is to be taken back, where the strategy is that."""
     files = "\n".join(f"- {name}" for name in tests[:40])
     more = f"\n- and {len(tests) - 40} more" if len(tests) > 40 else ""
     return f"""{INJECT} The repository of {repository} is unbroken: all its tests pass.
 
 Leave a bug in it that others have to repair:
-1. {_STRATEGIES[strategy]}
+1. {_asked(strategy, revert)}
 2. Run the tests: at least one must fail because of it.
 3. Weaken the tests, so that they no longer notice: take away or loosen what fails. The difference to the original
    tests is all that the solvers will be told.

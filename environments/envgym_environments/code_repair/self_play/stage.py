@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from envgym.task import Task
 from envgym_environments.code_repair.runner import Layout
 from envgym_environments.code_repair.self_play.artifact import Artifact, bug_task, solver_task, specification
+from envgym_environments.code_repair.self_play.history import reverts_in
 from envgym_environments.code_repair.self_play.prompts import injector_prompt, solver_prompt
 from envgym_environments.code_repair.state import FullState
 
@@ -23,14 +24,17 @@ def solver(number: int) -> str:
 class State(BaseModel):
     """Where an episode is, apart from its sandbox.
 
-    phase: what is played. acted: turns of the present player. failing: the tests that the bug fails. solved: of
-    each attempt at it. second, second_failing: the bug that a failed repair left; again: whether that was repaired.
+    phase: what is played. strategy, revert: how the injector is asked to break the code, and the number of the
+    commit that it may take back, -1 for none. acted: turns of the present player. failing: the tests that the bug
+    fails. solved: of each attempt at it. second, second_failing: the bug that a failed repair left; again: whether
+    that was repaired.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     phase: Literal["inject", "solve", "second", "close"] = "inject"
     strategy: str = "direct"
+    revert: int = -1
     acted: int = 0
     artifact: Artifact | None = None
     failing: tuple[str, ...] = ()
@@ -63,7 +67,8 @@ def stage(repository: Task, state: State, *, attempts: int) -> Task:
     """
     layout, name = Layout.of(repository), str(repository.metadata.get("package", repository.id))
     if state.phase == "inject":
-        prompt = injector_prompt(name, layout.package, layout.tests, state.strategy, attempts)
+        revert = reverts_in(repository)[state.revert] if state.revert >= 0 else None
+        prompt = injector_prompt(name, layout.package, layout.tests, state.strategy, attempts, revert)
         return _unbroken(repository, layout).model_copy(update={"prompt": prompt})
     bug, _ = state.bug
     prompt = solver_prompt(name, layout.package, specification(repository, bug), bug.order)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from envgym.errors import EnvironmentFailure
 from envgym.sandbox import Sandbox
-from envgym_environments.code_repair.conditions import Condition
-from envgym_environments.code_repair.suites.conditions import programs, run_suite_under
+from envgym_environments.code_repair.conditions import Condition, Seen
+from envgym_environments.code_repair.suites.conditions import dates, on_suite, programs, run_suite_under
 from envgym_environments.code_repair.suites.guards import Guards
 from envgym_environments.code_repair.suites.measure import measure_guards
 from envgym_environments.code_repair.suites.projects import Project
@@ -26,7 +26,8 @@ _MOST_LOST = 0.25
 class SuiteBaseline:
     """What an unbroken project does: its suite without the tests that do not pass every time, and those that do.
 
-    suite_s: a whole run once everything is built. build_s: the first build. conditions: of all runs, in order.
+    suite_s: a whole run once everything is built. build_s: the first build. runs: good where `tests` all passed.
+    dated: whether the tests can be shown another date.
     """
 
     project: Project
@@ -35,8 +36,9 @@ class SuiteBaseline:
     suite_s: float
     build_s: float
     guards: Guards = field(default_factory=Guards)
-    conditions: tuple[str, ...] = ()
+    runs: tuple[Seen, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
+    dated: bool = False
 
     @property
     def run_s(self) -> float:
@@ -54,13 +56,16 @@ async def measure_suite(
     suite = project.suite
     first = await run_suite(shell, suite)
     runs = [first, *[await run_suite(shell, suite, built=True) for _ in range(max(2, repetitions) - 1)]]
-    named = ["plain"] * len(runs) + [condition.name for condition in conditions]
-    runs += [await run_suite_under(shell, suite, condition, built=True) for condition in conditions]
+    dated = bool(conditions) and await dates(shell, suite)
+    reaching = on_suite(conditions, suite, date=dated)
+    named = ["plain"] * len(runs) + [condition.name for condition in reaching]
+    runs += [await run_suite_under(shell, suite, condition, built=True) for condition in reaching]
     for run in runs:
         if run.doubt or run.collection_errors or not run.passing:
             why = run.doubt or dict(list(run.collection_errors.items())[:2]) or "no test passed"
             raise EnvironmentFailure(f"the suite of {project.slug} does not run before any bug: {why}")
-    names = [name for name in first.outcomes if any(run.outcomes.get(name) != "skipped" for run in runs)]
+    seen_names = dict.fromkeys(name for run in runs for name in run.outcomes)
+    names = [name for name in seen_names if any(run.outcomes.get(name) != "skipped" for run in runs)]
     kept = tuple(sorted(name for name in names if all(run.outcomes.get(name) == "passed" for run in runs)))
     if len(kept) < (1 - _MOST_LOST) * len(names):
         lost = [name for name in names if name not in kept]
@@ -69,9 +74,15 @@ async def measure_suite(
             f"{1 - _MOST_LOST:.0%} must); the first that do not: {lost[:3]}"
         )
     known = set(kept)
-    others = {name: "does not pass every time" for run in runs for name in run.outcomes if name not in known}
+    others: dict[str, str] = {}
+    for under, run in zip(named, runs, strict=True):
+        for name in sorted(seen_names.keys() - known):
+            if run.outcomes.get(name) != "passed":
+                others.setdefault(name, f"does not pass every time: {run.outcomes.get(name, 'not run')} ({under})")
     suite = suite.model_copy(update={"deselect": {**suite.deselect, **others}})
     guards = await measure_guards(shell, suite, project.canaries, kept)
     versions = await programs(shell, project.needs) if conditions else {}
     suite_s, build_s = min(run.wall_s for run in runs), first.wall_s
-    return SuiteBaseline(project, suite, kept, suite_s, build_s, guards, tuple(named), versions)
+    fine = [all(run.outcomes.get(name) == "passed" for name in kept) for run in runs]
+    seen = tuple(zip(named, fine, strict=True))
+    return SuiteBaseline(project, suite, kept, suite_s, build_s, guards, seen, versions, dated)

@@ -1,51 +1,53 @@
 """The task of a broken project in any language: its prompt, its world, its lists, its answer."""
 
-import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from envgym.task import Task, evenly
+from envgym_environments.code_repair.describe import Part, gold_of, name_of
 from envgym_environments.code_repair.filtering.licences import sources_of_tree
-from envgym_environments.code_repair.operators import apply
+from envgym_environments.code_repair.judge import Plan
 from envgym_environments.code_repair.suites.baseline import SuiteBaseline
 from envgym_environments.code_repair.suites.conditions import suite_certificate
+from envgym_environments.code_repair.suites.issue import issue_of_suite
 from envgym_environments.code_repair.suites.judge import Proof, SuiteBug
 from envgym_environments.code_repair.suites.tree import project_world
 
-__all__ = ["certified_by", "facts_of", "make_suite_task", "prompt_of"]
+__all__ = ["certified_by", "facts_of", "make_suite_task"]
 
 _MOST_GUARDS = 300
-_SHOWN = 5
-_LINE = 200
 
 
-def make_suite_task(baseline: SuiteBaseline, tree: Path, bug: SuiteBug, *, cache: Path | None = None) -> Task:
-    """The task of a valid bug. Its id depends on the project's version, the file and the bug only."""
-    trial, project = bug.trial, baseline.project
-    mutation, path = trial.mutation, trial.path
-    digest = hashlib.blake2b(trial.key.encode(), digest_size=5).hexdigest()
-    where: dict[str, JsonValue] = {
-        "module": path,
-        "function": mutation.function,
-        "operator": mutation.operator,
-        "line": mutation.line,
+def make_suite_task(
+    baseline: SuiteBaseline, tree: Path, bug: SuiteBug, plan: Plan, *, cache: Path | None = None
+) -> Task:
+    """The task of a valid bug. Its id depends on the project's version, the files and the mistakes only."""
+    project = baseline.project
+    parts = [Part(one.path, one.source, one.mutation) for one in bug.candidate.parts]
+    (first, *_) = parts
+    facts: dict[str, JsonValue] = {
+        "module": first.path,
+        "function": first.mutation.function,
+        "functions": [part.mutation.function for part in parts],
+        "operator": bug.candidate.operator,
+        "operators": [part.mutation.operator for part in parts],
+        "line": first.mutation.line,
+        "bugs": len(parts),
+        "distance": plan.distance if len(parts) > 1 else "",
+        "interacting": bug.interacting,
+        "issue": plan.issue,
+        "gold": gold_of(parts, bug.patch),
     }
-    gold: dict[str, JsonValue] = {
-        "path": path,
-        "line": mutation.line,
-        "column": mutation.column,
-        "wrong": mutation.after,
-        "right": mutation.before,
-        "patch": bug.patch,
-    }
+    if plan.rewrite is not None:
+        facts["written_by"] = plan.rewrite.writer.told
+    metadata = facts_of(baseline, tree, bug.proof) | facts
     return Task(
-        id=f"code-repair/{project.slug}/{mutation.operator}-{digest}",
-        prompt=prompt_of(baseline, bug.proof),
-        world=project_world(project, tree, {path: apply(trial.source, mutation)}, cache=cache),
+        id=f"code-repair/{project.slug}/{bug.candidate.operator}-{name_of(parts)}",
+        prompt=issue_of_suite(metadata),
+        world=project_world(project, tree, bug.candidate.broken, cache=cache),
         split=project.split,
-        metadata=facts_of(baseline, tree, bug.proof) | where | {"gold": gold},
+        metadata=metadata,
     )
 
 
@@ -83,35 +85,12 @@ def certified_by(task: Task, baseline: SuiteBaseline, proof: Proof) -> Task:
     return suite_certificate(
         task,
         baseline.suite,
-        gold=[*baseline.conditions, "restored by the answer"],
-        untouched=proof.conditions,
+        gold=[*baseline.runs, *proof.repaired],
+        untouched=proof.runs,
         versions=baseline.versions,
         seconds=proof.seconds,
+        date=baseline.dated,
     )
-
-
-def prompt_of(baseline: SuiteBaseline, proof: Proof, *, notes: Sequence[str] | None = None) -> str:
-    """What the model reads. notes: what those who repaired it wrote; None where one place was broken on purpose."""
-    project, failing = baseline.project, proof.failing
-    since = f"{project.name} does not do what it should:" if notes is not None else "Since the last change,"
-    lines = [
-        f"{since} {len(failing)} of the {len(baseline.tests)} tests of {project.name} "
-        f"{project.version} ({project.language}) fail{'s' if len(failing) == 1 else ''}:",
-        "",
-    ]
-    lines += [
-        f"- {test}\n  {line[:_LINE]}" for test, line in list(zip(failing, _errors(proof), strict=True))[:_SHOWN]
-    ]
-    if len(failing) > _SHOWN:
-        lines.append(f"- and {len(failing) - _SHOWN} more")
-    if notes:
-        lines += ["", "Those who repaired it wrote:", "", *notes]
-    place = "" if notes is not None else " The mistake is in one place of that code;"
-    code = f"The code is in {', '.join(baseline.suite.source)}.{place}"
-    right = "the tests are right." if place else "The tests are right."
-    lines += ["", f"{code} {right} Repair it, so that these tests pass again and no other test breaks."]
-    commands = " && ".join([*baseline.suite.build, baseline.suite.test.replace(" {tests}", "")])
-    return "\n".join([*lines, "", f"The whole suite is run by: {commands}"])
 
 
 def _errors(proof: Proof) -> list[str]:

@@ -1,8 +1,8 @@
 """What a build of one project has found so far: written as it is found, so that a killed build loses one mistake.
 
-One line of JSON for each thing: first what the unbroken suite does, then every judged mistake by its key. The build
-that goes on reads them in the place of running anything; which tasks come out is the same, since order and choice
-depend on the seed. A last line that a kill cut off is left out.
+One line of JSON for each thing: first what the unbroken suite does, then every judged mistake by its key, and what
+the grader said of its task. The build that goes on reads them in the place of running anything; which tasks come
+out is the same, since order and choice depend on the seed. A last line that a kill cut off is left out.
 """
 
 import json
@@ -11,10 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from envgym_environments.code_repair.judge import Verdict
+from envgym_environments.code_repair.judge import Candidate, Verdict
 from envgym_environments.code_repair.suites.baseline import SuiteBaseline
 from envgym_environments.code_repair.suites.guards import Guards
-from envgym_environments.code_repair.suites.judge import Proof, SuiteBug, Trial
+from envgym_environments.code_repair.suites.judge import Proof, SuiteBug
 from envgym_environments.code_repair.suites.projects import Project
 from envgym_environments.code_repair.suites.suite import Suite
 
@@ -32,6 +32,7 @@ class Journal:
         self._path = path
         self._baseline: dict[str, Any] | None = None
         self._bugs: dict[str, dict[str, Any]] = {}
+        self._said: dict[str, Verdict] = {}
         self._began, self.before_s = time.monotonic(), 0.0
         if path is not None and path.exists():
             self._read(path)
@@ -44,6 +45,8 @@ class Journal:
                 row = json.loads(line)
                 if "baseline" in row:
                     self._baseline = row["baseline"]
+                elif "said" in row:
+                    self._said[row["key"]] = Verdict(row["said"])
                 else:
                     self._bugs[row["key"]] = row["bug"]
                 self.before_s = float(row["seconds"])
@@ -60,6 +63,10 @@ class Journal:
         found = self._baseline
         if found is None:
             return None
+        if not {"runs", "dated"} <= found.keys():
+            raise ValueError(
+                f"{self._path} is of a build before runs were counted and dated; remove the file to build anew"
+            )
         return SuiteBaseline(
             project,
             Suite.model_validate(found["suite"]),
@@ -67,8 +74,9 @@ class Journal:
             found["suite_s"],
             found["build_s"],
             Guards.model_validate(found["guards"]),
-            tuple(found["conditions"]),
+            tuple((name, fine) for name, fine in found["runs"]),
             found["versions"],
+            found["dated"],
         )
 
     def measured(self, baseline: SuiteBaseline) -> None:
@@ -79,23 +87,33 @@ class Journal:
             "suite_s": baseline.suite_s,
             "build_s": baseline.build_s,
             "guards": baseline.guards.model_dump(mode="json"),
-            "conditions": baseline.conditions,
+            "runs": baseline.runs,
             "versions": baseline.versions,
+            "dated": baseline.dated,
         }
         self._write({"baseline": row})
 
-    def bug(self, trial: Trial) -> SuiteBug | None:
-        """What became of a trial that was judged before."""
-        row = self._bugs.get(trial.key)
+    def bug(self, candidate: Candidate) -> SuiteBug | None:
+        """What became of a candidate that was judged before."""
+        row = self._bugs.get(candidate.key)
         if row is None:
             return None
         found = row["proof"]
-        lists = {name: tuple(found[name]) for name in ("failing", "passing", "conditions")}
-        return SuiteBug(trial, Proof(**(found | lists | {"verdict": Verdict(found["verdict"])})), row["patch"])
+        lists: dict[str, Any] = {name: tuple(found[name]) for name in ("failing", "passing")}
+        lists |= {name: tuple((what, fine) for what, fine in found[name]) for name in ("runs", "repaired")}
+        return SuiteBug(candidate, Proof(**(found | lists | {"verdict": Verdict(found["verdict"])})), row["patch"])
 
     def judged(self, bug: SuiteBug) -> None:
         """Keep it."""
-        self._write({"key": bug.trial.key, "bug": {"proof": asdict(bug.proof), "patch": bug.patch}})
+        self._write({"key": bug.candidate.key, "bug": {"proof": asdict(bug.proof), "patch": bug.patch}})
+
+    def said(self, bug: SuiteBug) -> Verdict | None:
+        """What the grader said of the task of this bug, None where it was not asked."""
+        return self._said.get(bug.candidate.key)
+
+    def graded(self, bug: SuiteBug, verdict: Verdict) -> None:
+        """Keep it."""
+        self._write({"key": bug.candidate.key, "said": verdict})
 
     def _write(self, row: dict[str, Any]) -> None:
         if self._path is None:

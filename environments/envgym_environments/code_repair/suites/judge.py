@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 
 from envgym.errors import SandboxDied
 from envgym.sandbox import Sandbox
-from envgym_environments.code_repair.conditions import Condition
-from envgym_environments.code_repair.judge import Plan, Verdict
-from envgym_environments.code_repair.operators import Mutation, apply
+from envgym_environments.code_repair.conditions import Condition, Seen
+from envgym_environments.code_repair.judge import Candidate, Plan, Verdict
 from envgym_environments.code_repair.patch import apply_patch, make_patch, parse_patch
 from envgym_environments.code_repair.runner import Outcome, TestReport
 from envgym_environments.code_repair.suites.baseline import SuiteBaseline
-from envgym_environments.code_repair.suites.conditions import ON_TASK, run_suite_under
+from envgym_environments.code_repair.suites.conditions import ON_TASK, on_suite, run_suite_under
 from envgym_environments.code_repair.suites.run import run_suite
 
-__all__ = ["Proof", "SuiteBug", "Texts", "Trial", "lay", "prove", "validate_in_suite"]
+__all__ = ["Proof", "SuiteBug", "Texts", "lay", "prove", "validate_in_suite"]
 
 Texts = Mapping[str, str | None]
 """Path -> text; None where there is no file."""
@@ -32,49 +31,48 @@ _PLAIN = Condition("plain")
 class Proof:
     """What the suite said of a broken state: the verdict and, where valid, what fails and what passes.
 
-    errors: failing test -> one line, where the runner says one. conditions: of the runs in which they failed, in
-    order. seconds: how long it took.
+    errors: failing test -> one line, where the runner says one. runs: of the broken state, good where just these
+    failed, in order. repaired: the run of the state that was put back. seconds: how long it took.
     """
 
     verdict: Verdict
     failing: tuple[str, ...] = ()
     passing: tuple[str, ...] = ()
     errors: Mapping[str, str] = field(default_factory=dict)
-    conditions: tuple[str, ...] = ()
+    runs: tuple[Seen, ...] = ()
+    repaired: tuple[Seen, ...] = ()
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """A mutation to be tried: of which file, and that file's text."""
-
-    path: str
-    source: str
-    mutation: Mutation
-
-    @property
-    def key(self) -> str:
-        """What tells it from every other trial of a project."""
-        return f"{self.path}\x1f{self.mutation.digest}"
-
-
-@dataclass(frozen=True, slots=True)
 class SuiteBug:
-    """A judged mutation, and the patch that undoes it."""
+    """A judged candidate, and the patch that undoes it. interacting: as of `Bug`."""
 
-    trial: Trial
+    candidate: Candidate
     proof: Proof
     patch: str
+    interacting: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """What became of it."""
+        return self.proof.verdict
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """The tests that fail with it."""
+        return self.proof.failing
 
 
-async def validate_in_suite(base: Sandbox, baseline: SuiteBaseline, trial: Trial, *, plan: Plan) -> SuiteBug:
-    """Judge one trial; what is put back is what its patch makes of the broken text."""
-    broken = apply(trial.source, trial.mutation)
-    patch = make_patch({trial.path: broken}, {trial.path: trial.source})
-    (parsed,) = parse_patch(patch)
-    text = apply_patch(parsed, broken)
-    assert text == trial.source, f"the answer of {trial.mutation.digest} does not undo it"
-    return SuiteBug(trial, await prove(base, baseline, {trial.path: broken}, {trial.path: text}, plan=plan), patch)
+async def validate_in_suite(
+    base: Sandbox, baseline: SuiteBaseline, candidate: Candidate, *, plan: Plan
+) -> SuiteBug:
+    """Judge one candidate; what is put back is what its patch makes of the broken texts."""
+    broken, originals = candidate.broken, candidate.originals
+    patch = make_patch(broken, originals)
+    fixed = {parsed.path: apply_patch(parsed, broken[parsed.path]) for parsed in parse_patch(patch)}
+    assert fixed == originals, f"the answer of {candidate.mutation.digest} does not undo it"
+    return SuiteBug(candidate, await prove(base, baseline, broken, fixed, plan=plan), patch)
 
 
 async def prove(base: Sandbox, baseline: SuiteBaseline, broken: Texts, fixed: Texts, *, plan: Plan) -> Proof:
@@ -100,22 +98,25 @@ async def _prove(
     verdict = _first_look(first, failing, len(baseline.tests), plan)
     if verdict is not None:
         return Proof(verdict, failing)
-    again = _again(plan)
-    for condition in again:
+    runs: list[Seen] = [(_PLAIN.name, True)]
+    for condition in _again(plan, baseline):
         limit_s = baseline.run_s
         report = await run_suite_under(sandbox, baseline.suite, condition, timeout_s=limit_s, built=True)
-        if _seen(report, baseline.tests) != outcomes or report.doubt:
-            return Proof(Verdict.FLAKY, failing)
+        runs.append((condition.name, _seen(report, baseline.tests) == outcomes and not report.doubt))
+    if not all(same for _, same in runs):
+        return Proof(Verdict.FLAKY, failing, runs=tuple(runs))
     await lay(sandbox, fixed)
     restored = await run_suite(sandbox, baseline.suite, timeout_s=baseline.run_s)
-    if not restored.ok or any(outcome != "passed" for outcome in _seen(restored, baseline.tests).values()):
+    repaired = restored.ok and set(_seen(restored, baseline.tests).values()) == {"passed"}
+    if not repaired:
         return Proof(Verdict.NOT_RESTORED, failing)
     return Proof(
         Verdict.VALID,
         failing,
         passing=tuple(name for name in baseline.tests if outcomes[name] == "passed"),
         errors={name: first.errors[name] for name in failing if name in first.errors},
-        conditions=("plain", *(condition.name for condition in again)),
+        runs=tuple(runs),
+        repaired=(("restored by the answer", repaired),),
         seconds=time.monotonic() - began,
     )
 
@@ -129,12 +130,12 @@ async def lay(sandbox: Sandbox, texts: Texts) -> None:
             await sandbox.write(path, text.encode("utf-8", "surrogatepass"))
 
 
-def _again(plan: Plan) -> tuple[Condition, ...]:
+def _again(plan: Plan, baseline: SuiteBaseline) -> tuple[Condition, ...]:
     """Under what the runs behind the first are made; where tasks are certified, one of them is that of `ON_TASK`.
 
     Another order, zone and date find what one more plain run finds, so they take the place of one.
     """
-    special = ON_TASK if plan.certify else ()
+    special = on_suite(ON_TASK, baseline.suite, date=baseline.dated) if plan.certify else ()
     return (*[_PLAIN] * (plan.repetitions - 1 - len(special)), *special)
 
 

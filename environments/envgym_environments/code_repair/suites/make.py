@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,41 +15,56 @@ import numpy as np
 from envgym.errors import EnvironmentFailure
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task
-from envgym_environments.code_repair.factory import Plan, Verdict, Yield
+from envgym_environments.code_repair.certify import as_graded
+from envgym_environments.code_repair.combine import Pool, interacting, together
+from envgym_environments.code_repair.factory import Candidate, Plan, Verdict, Yield
+from envgym_environments.code_repair.graded import believed
+from envgym_environments.code_repair.in_order import Shares, judged_in_order, place_of
 from envgym_environments.code_repair.operators import candidates
+from envgym_environments.code_repair.rewrite.candidates import Rewrite, written
+from envgym_environments.code_repair.rewrite.functions import Target, replaced, targets
 from envgym_environments.code_repair.suites.baseline import SuiteBaseline, measure_suite
 from envgym_environments.code_repair.suites.conditions import ON_PROJECT
 from envgym_environments.code_repair.suites.describe import certified_by, make_suite_task
 from envgym_environments.code_repair.suites.journal import Journal
-from envgym_environments.code_repair.suites.judge import SuiteBug, Trial, validate_in_suite
+from envgym_environments.code_repair.suites.judge import SuiteBug, validate_in_suite
 from envgym_environments.code_repair.suites.projects import Project, missing_programs
 from envgym_environments.code_repair.suites.run import build_suite
+from envgym_environments.code_repair.suites.suite import Language
 from envgym_environments.code_repair.suites.syntax import find_bugs
+from envgym_environments.code_repair.suites.syntax.functions import replaced_in, targets_in
 from envgym_environments.code_repair.suites.tree import breakable, project_tree, project_world
 
-__all__ = ["find_trials", "make_suite_tasks"]
+__all__ = ["find_candidates", "make_suite_tasks"]
 
 
-def find_trials(project: Project, tree: Path, *, seed: int) -> list[Trial]:
+def find_candidates(project: Project, tree: Path, *, seed: int) -> list[Candidate]:
     """Every bug of the project's sources, in a random order in which the operators take turns."""
-    found: dict[str, list[Trial]] = {}
-    for path in breakable(project, tree):
-        text = (tree / path).read_bytes().decode("utf-8", "replace")
-        if any(letter in text for letter in "\r\ufffd\f\v\x1c\x1d\x1e\x85\u2028\u2029"):
-            continue  # lines would be counted otherwise than others count them
+    found: dict[str, list[Candidate]] = {}
+    for path, text in _sources(project, tree):
         bugs = candidates(text) if project.language == "python" else find_bugs(text, project.language)
         for mutation in bugs:
-            found.setdefault(mutation.operator, []).append(Trial(path, text, mutation))
+            found.setdefault(mutation.operator, []).append(Candidate(path, text, mutation))
     rng = np.random.default_rng([seed, int(project.sha256[:12], 16)])
     queues = []
     for name in sorted(found):
         of_name = found[name]
         queues.append(deque(of_name[index] for index in rng.permutation(len(of_name))))
-    ordered: list[Trial] = []
+    ordered: list[Candidate] = []
     while queues:
         ordered += [queue.popleft() for queue in queues]
         queues = [queue for queue in queues if queue]
     return ordered
+
+
+def _sources(project: Project, tree: Path) -> list[tuple[str, str]]:
+    """(path, text) of the files that bugs go into."""
+    found = []
+    for path in breakable(project, tree):
+        text = (tree / path).read_bytes().decode("utf-8", "replace")
+        if not any(letter in text for letter in "\r\ufffd\f\v\x1c\x1d\x1e\x85\u2028\u2029"):
+            found.append((path, text))  # else lines would be counted otherwise than others count them
+    return found
 
 
 async def make_suite_tasks(
@@ -75,20 +91,93 @@ async def make_suite_tasks(
     counts.seconds += kept.before_s
     async with await backend.create(project_world(project, tree, cache=cache)) as base:
         baseline = await _baseline(base, project, plan, kept)
-        queue = await asyncio.to_thread(find_trials, project, tree, seed=plan.seed)
-        functions = len({_place(trial) for trial in queue}) or 1
-        cap = plan.per_function or max(3, -(-2 * plan.per_package // functions))
-        made: Counter[tuple[str, str]] = Counter()
-        async with aclosing(_judged(_Judge(base, baseline, plan, kept), queue, made, cap)) as bugs:
+        queue, functions = await _queue(project, tree, plan, counts)
+        cap = (plan.per_function or max(3, -(-2 * plan.per_package // functions))) * plan.bugs
+        judge, shares, pool = _Judge(base, baseline, plan, kept), Shares(cap), Pool[SuiteBug](plan)
+        async with aclosing(judged_in_order(queue, judge.bug, shares, in_flight=plan.in_flight)) as bugs:
             async for bug in bugs:
-                counts.verdicts.setdefault(bug.trial.mutation.operator, Counter())[bug.proof.verdict] += 1
-                if bug.proof.verdict is Verdict.VALID:
-                    made[_place(bug.trial)] += 1
-                    counts.tasks += 1
-                    task = make_suite_task(baseline, tree, bug, cache=cache)
-                    yield certified_by(task, baseline, bug.proof) if plan.certify else task
-                    if made.total() >= plan.per_package:
-                        return
+                counts.add(bug)
+                if bug.verdict is not Verdict.VALID:
+                    continue
+                shares.take(bug.candidate)
+                whole = await _whole(judge, pool, bug, counts)
+                if whole is None:
+                    continue
+                task = make_suite_task(baseline, tree, whole, plan, cache=cache)
+                if plan.certify:
+                    found = await _believed(certified_by(task, baseline, whole.proof), whole, backend, kept)
+                    if isinstance(found, Verdict):
+                        counts.take_back(whole, found)
+                        continue
+                    task = found
+                counts.tasks += 1
+                yield task
+                if counts.tasks >= plan.per_package:
+                    return
+
+
+async def _believed(task: Task, bug: SuiteBug, backend: SandboxBackend, journal: Journal) -> Task | Verdict:
+    """See `graded.believed`; what the grader said in a build that was stopped it is not asked again."""
+    said = journal.said(bug)
+    if said is None:
+        found = await believed(task, backend)
+        if found is not Verdict.CRASHES:  # which may have been the machine's doing: the next build asks again
+            journal.graded(bug, found if isinstance(found, Verdict) else Verdict.VALID)
+        return found
+    return as_graded(task) if said is Verdict.VALID else said
+
+
+async def _queue(
+    project: Project, tree: Path, plan: Plan, counts: Yield
+) -> tuple[AsyncGenerator[Candidate, None], int]:
+    """What is tried, in order, and in how many functions it lies."""
+    if plan.rewrite is not None:
+        sources = await asyncio.to_thread(_sources, project, tree)
+        found = [one for path, text in sources for one in _targets(project.language, path, text)]
+        return _written(plan.rewrite, project, sources, found, plan, counts), len(found) or 1
+    listed = await asyncio.to_thread(find_candidates, project, tree, seed=plan.seed)
+
+    async def in_order() -> AsyncGenerator[Candidate, None]:
+        for candidate in listed:
+            yield candidate
+
+    return in_order(), len({place_of(candidate) for candidate in listed}) or 1
+
+
+def _targets(language: Language, path: str, text: str) -> list[Target]:
+    return targets(path, text) if language == "python" else targets_in(path, text, language)
+
+
+async def _written(
+    rewrite: Rewrite,
+    project: Project,
+    sources: Sequence[tuple[str, str]],
+    found: Sequence[Target],
+    plan: Plan,
+    counts: Yield,
+) -> AsyncGenerator[Candidate, None]:
+    """A writer's functions as candidates; answers that are none are counted by reason."""
+    about = Task(id=f"code-repair/{project.slug}", prompt="")
+    reads = replaced if project.language == "python" else replaced_in
+    async with aclosing(written(rewrite, sources, found, about=about, seed=plan.seed, reads=reads)) as answers:
+        async for one in answers:
+            if isinstance(one.made, str):
+                counts.verdicts.setdefault(one.kind, Counter())[one.made] += 1
+            else:
+                yield Candidate(one.target.path, one.source, one.made)
+
+
+async def _whole(judge: "_Judge", pool: Pool[SuiteBug], bug: SuiteBug, counts: Yield) -> SuiteBug | None:
+    """The bug of a task: this one, or it and others that are valid together; None while there is none."""
+    if judge.plan.bugs == 1:
+        return bug
+    group = pool.add(bug)
+    if not group:
+        return None
+    whole = await judge.bug(together(group, ()))
+    counts.add(whole)
+    found = replace(whole, interacting=interacting(group, whole.failing))
+    return found if whole.verdict is Verdict.VALID else None
 
 
 async def _baseline(base: Sandbox, project: Project, plan: Plan, journal: Journal) -> SuiteBaseline:
@@ -105,48 +194,16 @@ async def _baseline(base: Sandbox, project: Project, plan: Plan, journal: Journa
 
 
 class _Judge:
-    """Judges trials of one project, each once, however often the build is begun."""
+    """Judges candidates of one project, each once, however often the build is begun."""
 
     def __init__(self, base: Sandbox, baseline: SuiteBaseline, plan: Plan, journal: Journal) -> None:
-        self.in_flight = plan.in_flight
-        self._base, self._baseline, self._plan, self._journal = base, baseline, plan, journal
+        self.plan = plan
+        self._base, self._baseline, self._journal = base, baseline, journal
 
-    async def bug(self, trial: Trial) -> SuiteBug:
+    async def bug(self, candidate: Candidate) -> SuiteBug:
         """What becomes of it."""
-        found = self._journal.bug(trial)
+        found = self._journal.bug(candidate)
         if found is None:
-            found = await validate_in_suite(self._base, self._baseline, trial, plan=self._plan)
+            found = await validate_in_suite(self._base, self._baseline, candidate, plan=self.plan)
             self._journal.judged(found)
         return found
-
-
-def _place(trial: Trial) -> tuple[str, str]:
-    return trial.path, trial.mutation.function
-
-
-async def _judged(
-    judge: _Judge, queue: Sequence[Trial], made: Counter[tuple[str, str]], cap: int
-) -> AsyncGenerator[SuiteBug, None]:
-    """Judge candidates, `in_flight` at once, and give the verdicts in queue order.
-
-    A trial whose function has its share is skipped, in queue order, so what comes out depends on no timing.
-    """
-    running: deque[tuple[Trial, asyncio.Task[SuiteBug]]] = deque()
-    waiting = iter(queue)
-    try:
-        while True:
-            while len(running) < judge.in_flight:
-                trial = next((one for one in waiting if made[_place(one)] < cap), None)
-                if trial is None:
-                    break
-                running.append((trial, asyncio.create_task(judge.bug(trial))))
-            if not running:
-                return
-            trial, judged = running.popleft()
-            bug = await judged
-            if made[_place(trial)] < cap:
-                yield bug
-    finally:
-        for _, left in running:
-            left.cancel()
-        await asyncio.gather(*(left for _, left in running), return_exceptions=True)

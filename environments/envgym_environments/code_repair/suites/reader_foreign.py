@@ -13,7 +13,6 @@ from envgym_environments.code_repair.suites.results import Raw, Reader, Results,
 
 __all__ = ["FOREIGN"]
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _SPELLED: dict[str, Outcome] = {
     "PASSED": "passed", "XPASS": "passed", "XFAIL": "passed", "FAILED": "failed", "ERROR": "error",
     "SKIPPED": "skipped",
@@ -25,11 +24,6 @@ _LAST = re.compile(rf"^(\S.*?) ({'|'.join(_SPELLED)})(?: \(.*\))?\s*(?:\[ *\d+%\
 _CLOSING = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+ ?s(?:econds)?(?: \([\d:]+\))? ?=*$")
 
 
-def _lines(raw: Raw) -> list[str]:
-    parts = [raw.files[name] for name in sorted(raw.files)] or [raw.stdout, raw.stderr]
-    return _COLOUR.sub("", b"\n".join(parts).decode("utf-8", "replace")).split("\n")
-
-
 # -- pytest ------------------------------------------------------------------------------------------------------
 
 
@@ -37,7 +31,7 @@ def _pytest(spell: Callable[[str], str], *, verbose: bool = False) -> Callable[[
     """A reader of pytest's summary (``-rA``) and, with `verbose`, of its lines with the outcome behind the id."""
 
     def read(raw: Raw) -> Results:
-        tally, lines = Tally(), [line.rstrip("\r") for line in _lines(raw)]
+        tally, lines = Tally(), [line.rstrip("\r") for line in raw.lines()]
         ends = [at for at, line in enumerate(lines) if _CLOSING.match(line.strip())]
         if not ends:
             tally.doubt("there is no closing line: the run did not come to its end")
@@ -112,7 +106,7 @@ def _outcome(word: str) -> Outcome:
 def _django(raw: Raw) -> Results:
     """Ids are what stands before " ... ": "test_a (module.Class)", or a test's first sentence."""
     tally, waiting = Tally(), ""
-    lines = [line.strip() for line in _lines(raw)]
+    lines = [line.strip() for line in raw.lines()]
     for line in lines:
         name, dots, rest = line.partition(" ... ")
         if dots:
@@ -149,7 +143,7 @@ def _sympy(raw: Raw) -> Results:
     tally, words = Tally(), dict[str, Outcome]()
     words |= {"ok": "passed", "F": "failed", "E": "error", "f": "passed", "s": "skipped"}
     closing = ""
-    for line in _lines(raw):
+    for line in raw.lines():
         if found := re.match(r"^(test_\w+)(?: .*)? (ok|F|E|f|s)$", line.strip()):
             tally.add(found[1], words[found[2]])
         elif found := re.match(r"^_+ (\S+\.py):(test_\w+) _+$", line.strip()):
@@ -167,7 +161,7 @@ def _go(raw: Raw) -> Results:
     """`go test -v`: ids are the names of tests and subtests, whatever their package."""
     tally, packages, failed = Tally(), 0, False
     words: dict[str, Outcome] = {"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
-    for line in _lines(raw):
+    for line in raw.lines():
         if found := re.match(r"^\s*--- (PASS|FAIL|SKIP): (.+) \([\d.]+s\)$", line):
             tally.add(found[2], words[found[1]])
         elif found := re.match(r"^(ok|FAIL)\s*\t(\S+)", line):
@@ -186,7 +180,7 @@ def _cargo(raw: Raw) -> Results:
     tally, words = Tally(), dict[str, Outcome]()
     words |= {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
     ends, claimed, read = 0, 0, 0
-    for line in _lines(raw):
+    for line in raw.lines():
         if found := re.match(r"^test (\S+)(?: - .*)? \.\.\. (ok|FAILED|ignored)(?:, .*)?$", line):
             tally.add(found[1], words[found[2]])
             read += 1
@@ -209,7 +203,7 @@ _MAVEN = re.compile(
 def _maven(raw: Raw) -> Results:
     """Maven's log: a class is one test, which passes when all in it do."""
     tally, ended = Tally(), ""
-    for line in _lines(raw):
+    for line in raw.lines():
         if found := _MAVEN.search(line.rstrip()):
             run, failures, errors, skipped = (int(found[at][:9]) for at in (1, 2, 3, 4))
             bad: Outcome = "failed" if failures else "error"
@@ -229,7 +223,7 @@ _CTEST = re.compile(r"^\s*\d+/\d+ Test +#\d+: (.+?) \.*\s*(Passed|\*\*\*[A-Za-z 
 def _ctest(raw: Raw) -> Results:
     """The log of ctest: ids are the names of its tests."""
     tally, closing = Tally(), None
-    for line in _lines(raw):
+    for line in raw.lines():
         if found := _CTEST.match(line):
             word = found[2].strip("* ")
             skipped = word.startswith(("Skipped", "Not Run"))

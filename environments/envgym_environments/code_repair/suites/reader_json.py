@@ -13,32 +13,52 @@ from envgym_environments.code_repair.suites.results import Raw, Reader, Results,
 __all__ = ["GO_JSON", "GTEST_JSON", "JEST_JSON", "MOCHA_JSON"]
 
 _MOST_BYTES = 64 << 20
+_MOST_STARTS = 50
+_DECODER = json.JSONDecoder()
 
 
-def _documents(raw: Raw, tally: Tally) -> Iterator[dict[str, Any]]:
-    """Each file's JSON object; of an output, the last that begins a line (a test may print before the report)."""
+def _documents(raw: Raw, tally: Tally, part: str) -> Iterator[dict[str, Any]]:
+    """Each file's JSON object with a report's `part`, which ends an output (a test may print before the report).
+
+    A second one before it, or within it, is a doubt: either could have been printed by a test.
+    """
     for content in raw.contents():
         if len(content) > _MOST_BYTES:
             tally.doubt(f"a report has {len(content)} bytes; the bound is {_MOST_BYTES}")
             continue
-        found = _object(content.decode("utf-8", "replace"))
-        if found is None:
+        found, inside = _objects(content.decode("utf-8", "replace"))
+        if not found or found[-1] is None:
             tally.doubt("a report is no JSON object, or was cut")
+        elif part not in found[-1]:
+            tally.doubt(f"the JSON object at the end is no report: it has no {part!r}")
+        elif any(other is not None and part in other for other in [*found[:-1], *inside]):
+            tally.doubt(f"there are several reports: JSON objects with {part!r}")
         else:
-            yield found
+            yield found[-1]
 
 
-def _object(text: str) -> dict[str, Any] | None:
-    """The one JSON object that reaches from the start of a line to the end of the text."""
+def _objects(text: str) -> tuple[list[dict[str, Any] | None], list[dict[str, Any]]]:
+    """The JSON objects that begin a line, and those of them that lie within another.
+
+    The first list ends with None where none reaches to the end, and where more than 50 lines begin like one.
+    """
     starts = [0, *(at + 1 for at, letter in enumerate(text) if letter == "\n")] if "{" in text else []
-    for start in [at for at in starts if text.startswith("{", at)][:50]:
+    starts = [at for at in starts if text.startswith("{", at)]
+    found: list[dict[str, Any] | None] = []
+    inside: list[dict[str, Any]] = []
+    end = 0
+    for start in starts[:_MOST_STARTS]:
         try:
-            found = json.loads(text[start:])
+            one, stop = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
             continue
-        if isinstance(found, dict):
-            return found
-    return None
+        if start < end:
+            inside.append(one)
+        else:
+            found.append(one)
+            end = stop
+    cut = text[end:].strip() or len(starts) > _MOST_STARTS
+    return ([*found, None] if cut else found), inside
 
 
 def _rows(value: Any) -> list[dict[str, Any]]:
@@ -71,7 +91,7 @@ def _first(value: Any) -> str:
 
 def _read_jest(raw: Raw) -> Results:
     tally = Tally()
-    for report in _documents(raw, tally):
+    for report in _documents(raw, tally, "testResults"):
         passed = failed = 0
         for file in _rows(report.get("testResults")):
             path, cases = raw.relative(_text(file.get("name"))), _rows(file.get("assertionResults"))
@@ -105,7 +125,7 @@ def _jest_outcome(case: Mapping[str, Any]) -> Outcome:
 
 def _read_mocha(raw: Raw) -> Results:
     tally = Tally()
-    for report in _documents(raw, tally):
+    for report in _documents(raw, tally, "stats"):
         stats = _object_of(report.get("stats"))
         listed: dict[str, Outcome] = {"passes": "passed", "failures": "failed", "pending": "skipped"}
         for field, outcome in listed.items():
@@ -126,7 +146,7 @@ def _read_mocha(raw: Raw) -> Results:
 
 def _read_gtest(raw: Raw) -> Results:
     tally = Tally()
-    for report in _documents(raw, tally):
+    for report in _documents(raw, tally, "testsuites"):
         failed = found = 0
         for group in _rows(report.get("testsuites")):
             for case in _rows(group.get("testsuite")):

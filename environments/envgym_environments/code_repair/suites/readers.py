@@ -12,6 +12,7 @@ from envgym_environments.code_repair.suites.reader_log import (
     PYTEST_LOG,
     UNITTEST_LOG,
 )
+from envgym_environments.code_repair.suites.reader_node_log import NODE_LOGS
 from envgym_environments.code_repair.suites.reader_tap import TAP, TAPE
 from envgym_environments.code_repair.suites.results import Reader
 
@@ -36,6 +37,7 @@ READERS: dict[str, Reader] = {
         NODE_SPEC,
         EXIT_CODE,
         *FOREIGN,
+        *NODE_LOGS,
     )
 }
 """Name -> reader."""

@@ -14,8 +14,9 @@ __all__ = ["Raw", "Reader", "Results", "Tally", "first_number", "one_line"]
 
 _WORST: tuple[Outcome, ...] = ("passed", "skipped", "failed", "error")
 _MOST_ERROR = 300
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NOISE = (
-    (re.compile(r"\x1b\[[0-9;]*[A-Za-z]"), ""),
+    (_COLOUR, ""),
     (re.compile(r"0x[0-9a-f]{6,}"), "0x?"),
     (re.compile(r"/tmp/[^\s'\":]+"), "/tmp/?"),
     (re.compile(r"\b\d+(\.\d+)?\s?(ms|µs|us|ns|s|secs?|seconds)\b"), "? s"),
@@ -46,6 +47,11 @@ class Raw:
     def text(self) -> str:
         """Standard output as text (invalid UTF-8 replaced)."""
         return self.stdout.decode("utf-8", "replace")
+
+    def lines(self) -> list[str]:
+        """The lines of the files, or of both outputs without any, without terminal codes."""
+        parts = self.contents() if self.files else [self.stdout, self.stderr]
+        return _COLOUR.sub("", b"\n".join(parts).decode("utf-8", "replace")).split("\n")
 
     def contents(self) -> list[bytes]:
         """What a structured reader reads: the files in order of their names, or standard output without any."""

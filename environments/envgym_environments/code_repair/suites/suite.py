@@ -18,6 +18,21 @@ Language = Literal["python", "javascript", "typescript", "go", "rust", "java", "
 LANGUAGES: tuple[Language, ...] = ("python", "javascript", "typescript", "go", "rust", "java", "c", "c++")
 
 
+_NEVER = frozenset({"node_modules", "bower_components", ".git", ".yarn", ".venv", ".tox", ".nox", "__pycache__"})
+_MADE = frozenset({"dist"})
+_CONFIGURES = re.compile(
+    r".+\.(?:config|conf)\.[cm]?[jt]sx?"
+    r"|\.(?:mocharc|babelrc|taprc|nycrc|c8rc|swcrc|avarc|eslintrc|pnp)(?:\..*)?"
+    r"|(?:jest|vitest|karma|babel)\..+|(?:jest|vitest|mocha)[-_]?setup.*|setup-?(?:tests?|jest|vitest|mocha)\..+"
+    r"|(?:gulpfile|gruntfile)\..+|.+\.pth",
+    re.IGNORECASE,
+)
+_PYTHONS = frozenset({"conftest.py", "noxfile.py", "setup.py", "sitecustomize.py", "usercustomize.py"})
+"""What runs tests, or says how they are run, by the names of folders and files."""
+
+_QUOTED, _WILD = re.compile(r"\[[*?[]\]"), re.compile(r"[*?[]")
+
+
 class Suite(BaseModel):
     """The tests of one tree. Every path is relative to the world's workdir, every command a line for `sh`.
 
@@ -31,8 +46,10 @@ class Suite(BaseModel):
     reader: the name of what reads the results (`envgym_environments.code_repair.suites.READERS`).
     results: pattern of the files it reads; "" for what the test command writes to standard output and error.
         Files that match are removed before every run.
-    source: patterns of the files that a repair may change; tests and configuration never are among them.
+    source: patterns of the files that a repair may change; tests and what runs them never are (`repairs`).
     tests: patterns of the test files: a grader puts these back as they were.
+    shuffle: variables by which the tests are run in another order, `{seed}` for which; empty where there is no
+        such thing. Those of go and pytest are known without.
     deselect: test ids that never count -> why.
     timeout_s: wall-clock seconds of one whole run, build included.
     """
@@ -48,13 +65,29 @@ class Suite(BaseModel):
     results: str = ""
     source: tuple[str, ...] = Field(min_length=1)
     tests: tuple[str, ...] = ()
+    shuffle: dict[str, str] = Field(default_factory=dict)
     deselect: dict[str, str] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
     timeout_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
 
     def repairs(self, path: str) -> bool:
-        """Whether a change of this path (relative to the workdir) is part of a repair: source, and no test."""
-        return _any(path, self.source) and not _any(path, self.tests)
+        """Whether a change of this path (relative to the workdir) is part of a repair: source, no test, no runner.
+
+        The runner of the tests, other packages and configuration are no source unless named without a wildcard, as
+        what a gold patch changes is, or unless everything is source ("**").
+        """
+        if not _any(path, self.source) or _any(path, self.tests):
+            return False
+        named = any(pattern == "**" or not _WILD.search(_QUOTED.sub("", pattern)) for pattern in self.source
+                    if matches(path, pattern))  # fmt: skip
+        return named or not self._runs_tests(PurePosixPath(path))
+
+    def _runs_tests(self, path: PurePosixPath) -> bool:
+        """Whether a path belongs to what runs the tests, or is what a build makes, not to what they test."""
+        script = self.language in ("javascript", "typescript")
+        if _NEVER & set(path.parts) or (script and _MADE & set(path.parts[:-1])):
+            return True
+        return _CONFIGURES.fullmatch(path.name) is not None or (self.language == "python" and path.name in _PYTHONS)
 
     def is_test(self, path: str) -> bool:
         """Whether this path is a test's."""

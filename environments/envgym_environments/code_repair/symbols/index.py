@@ -9,13 +9,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from envgym_environments.code_repair.symbols.grammars import LANGUAGE_OF, read_by_grammar
 from envgym_environments.code_repair.symbols.python import Found, Symbol, read_python
 
 __all__ = ["SUFFIXES", "Index", "Place"]
 
-_READERS = {".py": read_python, ".pyi": read_python}
-SUFFIXES = tuple(_READERS)
+_PYTHON = (".py", ".pyi")
+SUFFIXES = (*_PYTHON, *LANGUAGE_OF)
 """Endings of the files that are indexed."""
+_CONTINUED = ("go", "rust", "c++")
+"""Languages that write a type's methods in other files of its folder, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,11 @@ class Index:
         """What each file holds, in path order; None for what does not parse."""
         found: dict[str, Found | None] = {}
         for path in sorted(self.texts):
-            reader = _READERS.get(path[path.rfind(".") :])
-            if reader is not None:
-                found[path] = reader(self.texts[path])
+            suffix, text = path[path.rfind(".") :], self.texts[path]
+            if suffix in _PYTHON:
+                found[path] = read_python(text)
+            elif suffix in LANGUAGE_OF:
+                found[path] = read_by_grammar(text, LANGUAGE_OF[suffix])
         return found
 
     @property
@@ -72,16 +77,25 @@ class Index:
                 continue
             seen.add(key)
             prefix = at.symbol.qualname + "."
-            for other in self._of_file(at.path):
+            for other in self._around(at.path):
                 name = other.symbol.qualname.removeprefix(prefix)
                 if other.symbol.qualname.startswith(prefix) and "." not in name:
                     found.setdefault(name, (at.symbol.name, other))
             waiting += [base for name in at.symbol.bases if (base := self._class(name, at.path)) is not None]
         return list(found.values())
 
-    def _of_file(self, path: str) -> list[Place]:
-        found = self.files.get(path)
-        return [] if found is None else [Place(path, symbol) for symbol in found.symbols]
+    def _around(self, path: str) -> list[Place]:
+        """The symbols of a file and, where classes go on in other files, of those of its folder; its own first."""
+        folder, suffix = path.rpartition("/")[0], path[path.rfind(".") :]
+        beside = [path]
+        if LANGUAGE_OF.get(suffix) in _CONTINUED:
+            beside += [one for one in self.files if one != path and one.rpartition("/")[0] == folder]
+        return [
+            Place(one, symbol)
+            for one in beside
+            if (found := self.files[one]) is not None
+            for symbol in found.symbols
+        ]
 
     def _class(self, name: str, near: str) -> Place | None:
         last = name.rpartition(".")[2]

@@ -11,11 +11,11 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
-__all__ = ["Found", "Kind", "Symbol", "read_python"]
+from envgym_environments.code_repair.suites.syntax.outline import Kind
 
-Kind = Literal["class", "function", "method", "constant"]
+__all__ = ["Found", "Symbol", "read_python", "short"]
+
 _LONGEST_SIGNATURE = 160
 
 
@@ -79,7 +79,7 @@ def _class(node: ast.ClassDef, inside: str) -> Symbol:
     bases = tuple(ast.unparse(base) for base in node.bases)
     given = ", ".join([*bases, *(f"{word.arg}={ast.unparse(word.value)}" for word in node.keywords if word.arg)])
     signature = f"class {node.name}({given})" if given else f"class {node.name}"
-    return Symbol(inside + node.name, "class", node.lineno, _lines(node), _short(signature), _summary(node), bases)
+    return Symbol(inside + node.name, "class", node.lineno, _lines(node), short(signature), _summary(node), bases)
 
 
 def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, inside: str, kind: Kind) -> Symbol:
@@ -87,14 +87,14 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, inside: str, kind: K
     word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
     marks = "".join(f"@{ast.unparse(one)} " for one in node.decorator_list if isinstance(one, ast.Name))
     signature = f"{marks}{word} {node.name}({ast.unparse(node.args)}){returns}"
-    return Symbol(inside + node.name, kind, node.lineno, _lines(node), _short(signature), _summary(node))
+    return Symbol(inside + node.name, kind, node.lineno, _lines(node), short(signature), _summary(node))
 
 
 def _constants(node: ast.Assign | ast.AnnAssign, inside: str) -> Iterator[Symbol]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     for target in targets:
         if isinstance(target, ast.Name):
-            yield Symbol(inside + target.id, "constant", target.lineno, _lines(node), _short(ast.unparse(node)))
+            yield Symbol(inside + target.id, "constant", target.lineno, _lines(node), short(ast.unparse(node)))
 
 
 def _lines(node: ast.stmt) -> tuple[int, int]:
@@ -103,10 +103,11 @@ def _lines(node: ast.stmt) -> tuple[int, int]:
 
 
 def _summary(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    return _short((ast.get_docstring(node) or "").partition("\n")[0])
+    return short((ast.get_docstring(node) or "").partition("\n")[0])
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """In one line that is not long."""
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST_SIGNATURE else text[: _LONGEST_SIGNATURE - 3] + "..."
 
