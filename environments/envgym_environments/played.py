@@ -6,13 +6,14 @@ does alike is here: several calls in one message, mistakes answered as data, the
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 
-from envgym.env import THE_AGENT, Snapshot, Step, StopReason
+from envgym.env import EARNED_BY, THE_AGENT, Snapshot, Step, StopReason
+from envgym.frozen import quick
 from envgym.messages import Action, Message, ParseError, ToolCall, ToolSpec
 from envgym.task import Task, TaskSet
 from envgym.tools import check_call, parse_call
@@ -25,17 +26,29 @@ S = TypeVar("S")
 MOST_TEXT = 20_000
 """Characters of one observation, and of what a model said that a state keeps."""
 
+_NOTHING: Mapping[str, float] = Step().cost  # what steps without any share
 
+
+@quick
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the world answers to one call or text; `role` is whose message it is where no call is answered."""
+    """What the world answers to one call or text.
+
+    earned_by: the actor whose the reward is, where it is not the one who spoke.
+    silent: channels that nobody graded.
+    """
 
     text: str
     reward: float | None = None
     stop: StopReason | None = None
-    channels: Mapping[str, float] = field(default_factory=dict)
+    channels: Mapping[str, float] = _NOTHING
     submission: str | None = None
-    cost: Mapping[str, float] = field(default_factory=dict)
+    cost: Mapping[str, float] = _NOTHING
+    earned_by: str = ""
+    silent: tuple[str, ...] = ()
+
+
+_NO_ANSWER = Answer("")
 
 
 class Rules(Protocol[S]):
@@ -43,7 +56,9 @@ class Rules(Protocol[S]):
 
     state: the dataclass that a game's state is; msgspec must be able to write and read it.
     hears: whether a text that is no call is something said (then `move` gets it), not a mistake.
-    uses_seed: whether `begin` draws anything from its seed.
+    uses_seed: whether `begin` draws anything from its seed; None says nothing, and `check_env` tries nothing.
+    alone: tools that may only be called alone in a message, as they give the word to another actor; what that one
+        says is the answer to the call.
 
     Rules that say so (``class Mine(Rules[MyState])``) take over what is the same for most of them.
     """
@@ -52,7 +67,8 @@ class Rules(Protocol[S]):
     tools: tuple[ToolSpec, ...] = ()
     state: type[S]
     hears: bool = False
-    uses_seed: bool = False
+    uses_seed: bool | None = None
+    alone: frozenset[str] = frozenset()
 
     def begin(self, seed: int) -> tuple[S, str]:
         """A fresh state and what is shown first."""
@@ -74,6 +90,10 @@ class Rules(Protocol[S]):
         """Who acts next; anyone but the agent speaks plain text."""
         return THE_AGENT
 
+    def spent(self, state: S, amounts: Mapping[str, float]) -> Mapping[str, float]:
+        """What another actor's words took (`Action.spent`), told before `move` gets them; what that costs here."""
+        return {}
+
     def close(self) -> None:  # most hold nothing
         """Release what the rules hold; idempotent."""
 
@@ -89,6 +109,7 @@ class Played(Generic[S]):
         self._seed = 0
         self._state: S | None = None
         self._last: Step | None = None
+        self._owed: str | None = None  # the id of the agent's call that another actor's words will answer
 
     @property
     def rules(self) -> Rules[S]:
@@ -106,10 +127,12 @@ class Played(Generic[S]):
             kept = msgspec.json.decode(start.state)
             self._seed, self._state = start.seed, msgspec.convert(kept["state"], self._rules.state)
             self._last = replace(step_from_json(kept["last"]), reward=None, channels={})
+            self._owed = kept.get("owed")
             return self._last
-        self._seed = seed
+        self._seed, self._owed = seed, None
         self._state, text = self._rules.begin(seed)
-        self._last = self._made((Message(role="user", content=bounded(text)),), [])
+        shown = (Message(role="user", content=bounded(text)),)
+        self._last = self._made(shown, [], _NOTHING, self._rules.speaker(self._state))
         return self._last
 
     async def step(self, action: Action) -> Step:
@@ -117,32 +140,45 @@ class Played(Generic[S]):
         state = self._going("step")
         answers: list[Answer] = []
         messages: list[Message] = []
-        for said, call in self._read(action):
-            answers.append(
-                Answer(f"error: {said.message[:500]}")
+        costs, speaker = _NOTHING, self._rules.speaker(state)
+        if speaker != THE_AGENT:
+            costs = self._rules.spent(state, dict(action.spent))
+        for said, call in self._read(action, speaker):
+            answer = (
+                Answer(f"error: {clean(said.message[:500])}")
                 if isinstance(said, ParseError)
                 else self._rules.move(state, said)
             )
-            text = bounded(answers[-1].text)
-            messages.append(
-                Message(role="user", content=text)
-                if call is None
-                else Message(role="tool", content=text, tool_call_id=call.id)
-            )
-            if answers[-1].stop is not None:
+            speaker = self._rules.speaker(state)
+            answers.append(answer)
+            messages.append(self._told(bounded(answer.text), None if call is None else call.id, speaker))
+            if answer.stop is not None:
                 break
-        self._last = self._made(tuple(messages), answers)
+        self._last = self._made(tuple(messages), answers, costs, speaker)
         return self._last
 
-    def _read(self, action: Action) -> list[tuple[ToolCall | str | ParseError, ToolCall | None]]:
+    def _told(self, text: str, call: str | None, speaker: str) -> Message:
+        """An answer to a call or a text; one that goes to another actor leaves the agent's call open."""
+        if speaker != THE_AGENT:
+            self._owed = call if call is not None else self._owed
+            return Message(role="user", content=text)
+        if call is None:
+            call, self._owed = self._owed, None
+        if call is None:
+            return Message(role="user", content=text)
+        return Message(role="tool", content=text, tool_call_id=call)
+
+    def _read(self, action: Action, speaker: str) -> list[tuple[ToolCall | str | ParseError, ToolCall | None]]:
+        if speaker != THE_AGENT:
+            return [(clean(action.text), None)]
         if action.error is not None:
             return [(action.error, None)]
-        assert self._state is not None
-        if self._rules.speaker(self._state) != THE_AGENT:
-            return [(clean(action.text), None)]
         if action.calls:
             if not self.tools:
                 return [(ParseError(message="there are no tools here: answer in words"), action.calls[0])]
+            if len(action.calls) > 1 and (alone := self._rules.alone & {call.name for call in action.calls}):
+                told = ParseError(message=f"{min(alone)} must be the only call of a message; nothing was done")
+                return [(told, call) for call in action.calls]
             return [(check_call(call, self.tools), call) for call in action.calls]
         text = clean(action.text)
         if not self.tools:
@@ -152,26 +188,32 @@ class Played(Generic[S]):
             return [(call, call)]
         return [(text if self._rules.hears and text.strip() else call, None)]
 
-    def _made(self, messages: tuple[Message, ...], answers: list[Answer]) -> Step:
+    def _made(
+        self, messages: tuple[Message, ...], answers: list[Answer], costs: Mapping[str, float], speaker: str
+    ) -> Step:
+        """The step of what was answered; most have one answer, which is not gathered with others."""
         assert self._state is not None
-        rewards = [answer.reward for answer in answers if answer.reward is not None]
-        channels: dict[str, float] = {}
-        cost: dict[str, float] = {}
-        for answer in answers:
-            channels |= answer.channels
-            for name, amount in answer.cost.items():
-                cost[name] = cost.get(name, 0.0) + amount
-        stop = answers[-1].stop if answers else None
+        last = answers[-1] if answers else _NO_ANSWER
+        reward, channels, cost = last.reward, last.channels, last.cost
+        if len(answers) > 1 or costs:
+            rewards = [answer.reward for answer in answers if answer.reward is not None]
+            reward = sum(rewards) if rewards else None
+            channels, cost = _joined(answers, costs)
+        info: Mapping[str, Any] = _NOTHING
+        if last.earned_by or last.silent:
+            info = {EARNED_BY: last.earned_by} if last.earned_by else {}
+            info |= {"silent": list(last.silent)} if last.silent else {}
         return Step(
-            observation=messages,
-            reward=sum(rewards) if rewards else None,
-            channels=channels,
-            stop=stop,
-            state_key=self._rules.key(self._state),
-            legal=None if stop else self._rules.legal(self._state),
-            submission=answers[-1].submission if answers else None,
-            cost=cost,
-            next_actor=self._rules.speaker(self._state),
+            messages,
+            reward,
+            channels,
+            last.stop,
+            self._rules.key(self._state),
+            None if last.stop else self._rules.legal(self._state),
+            last.submission,
+            cost,
+            info,
+            speaker,
         )
 
     def _going(self, what: str) -> S:
@@ -187,7 +229,7 @@ class Played(Generic[S]):
         """The whole state as JSON."""
         if self._state is None or self._last is None:
             raise RuntimeError(f"snapshot before reset in task {self.task.id!r}: there is no state yet")
-        kept = {"state": msgspec.to_builtins(self._state), "last": step_to_json(self._last)}
+        kept = {"state": msgspec.to_builtins(self._state), "last": step_to_json(self._last), "owed": self._owed}
         state = msgspec.json.encode(kept).decode()
         return Snapshot(restore="exact", task_id=self.task.id, seed=self._seed, state=state)
 
@@ -199,12 +241,23 @@ class Played(Generic[S]):
         other = Played(self._make)
         if self._state is not None:
             copied = msgspec.json.decode(msgspec.json.encode(self._state), type=self._rules.state)
-            other._seed, other._state, other._last = self._seed, copied, self._last
+            other._seed, other._state, other._last, other._owed = self._seed, copied, self._last, self._owed
         return other
 
     async def close(self) -> None:
         """Let go of what the rules hold."""
         self._rules.close()
+
+
+def _joined(answers: list[Answer], costs: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+    """Channels, where a later answer's stand, and costs, which add up."""
+    channels: dict[str, float] = {}
+    cost = dict(costs)
+    for answer in answers:
+        channels |= answer.channels
+        for name, amount in answer.cost.items():
+            cost[name] = cost.get(name, 0.0) + amount
+    return channels, cost
 
 
 def played(kind: Callable[..., Rules[Any]]) -> Callable[..., Played[Any]]:
@@ -235,11 +288,17 @@ def draws(*seeds: int) -> np.random.Generator:
     return np.random.default_rng([seed & 0xFFFFFFFFFFFFFFFF for seed in seeds])
 
 
-def lazy_tasks(make: Callable[[int, str], Task], count: int | None) -> TaskSet:
-    """`count` tasks (None: without end) of ``make(index, split)``; every fifth is of the split "heldout".
+def lazy_tasks(make: Callable[[int, str], Task], count: int | None, *, obeyed: bool = True) -> TaskSet:
+    """`count` tasks (None: without end) of ``make(index, split)``, of the split it is told (every fifth "heldout").
 
+    obeyed: False where a task's content decides its split, whatever is told: it is then known of made tasks only.
     Raises ValueError for a count below one.
     """
     if count is not None and count < 1:
         raise ValueError(f"count is {count}; it must be at least 1, or None for tasks without end")
-    return TaskSet.lazy(lambda index: make(index, "train" if index % 5 else "heldout"), length=count)
+    split_of = _split_of if obeyed else None
+    return TaskSet.lazy(lambda index: make(index, _split_of(index)), length=count, split_of=split_of)
+
+
+def _split_of(index: int) -> str:
+    return "train" if index % 5 else "heldout"

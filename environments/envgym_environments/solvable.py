@@ -22,7 +22,7 @@ def _spec(make: Callable[..., Solvable], description: str) -> EnvSpec:
     def env(task: Task) -> SolvableEnv:
         return SolvableEnv(task, world(_plain(task.metadata)))
 
-    return EnvSpec(name=make.__name__, tasks=tasks, make=env, description=description, in_process=True)
+    return EnvSpec(name=make.__name__, tasks=tasks, make=env, description=description, in_process=True, seeded=True)
 
 
 def _plain(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:

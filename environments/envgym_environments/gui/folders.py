@@ -21,24 +21,34 @@ def _select(name: str) -> Way:
     return (("click", f"@table cell:{name}"),)
 
 
-def _into(names: list[str], folder: str) -> Way:
-    """Cut files one by one and paste each into a folder.
+def _into(names: list[str], source: str, folder: str) -> Way:
+    """Cut files in their folder one by one, and paste each into another one, from outside of both.
 
-    The folder is not opened for that: where thunar shows what it pastes, its threads race for what is selected.
+    Where thunar shows what is pasted, or what goes, its threads race for what is selected then: the job selects the
+    file that it has moved, where that is still shown.
     """
+    out = (("press", "ctrl+x"), ("click", "@push button:Open Parent"))
     paste = (("click", "@menu:Edit"), ("click", "@menu item:Paste Into Folder"))
     way: Way = ()
     for name in names:
-        way += (*_select(name), ("press", "ctrl+x"), *_select(folder), *paste)
+        way += (*_select(source), ("press", "Return"), *_select(name), *out, *_select(folder), *paste)
     return way
 
 
+def _in_a_folder(rng: np.random.Generator, level: int, folders: int) -> tuple[dict[str, str], list[str], list[str]]:
+    """As `_files`, where all files but those of the folders lie in one more, the last."""
+    files, names, inside = _files(rng, level, folders + 1)
+    del files[f"{inside[-1]}/keep.txt"]
+    return {f"{inside[-1]}/{name}" if name in names else name: text for name, text in files.items()}, names, inside
+
+
 def move(rng: np.random.Generator, level: int) -> Problem:
-    """A file into a folder."""
-    files, names, (folder,) = _files(rng, level, 1)
-    wanted = {f"{folder}/{name}" if name == names[0] else name: text for name, text in files.items()}
-    prompt = f"{TASK}In the file manager, move {names[0]} into the folder {folder}. Leave all else as it is."
-    return Problem(prompt, _PROGRAM, _into(names[:1], folder), files, wanted)
+    """A file from one folder into another."""
+    files, names, (folder, source) = _in_a_folder(rng, level, 1)
+    moved = f"{source}/{names[0]}"
+    wanted = {f"{folder}/{names[0]}" if name == moved else name: text for name, text in files.items()}
+    prompt = f"{TASK}In the file manager, move {moved} into the folder {folder}. Leave all else as it is."
+    return Problem(prompt, _PROGRAM, _into(names[:1], source, folder), files, wanted)
 
 
 def discard(rng: np.random.Generator, level: int) -> Problem:
@@ -53,14 +63,15 @@ def discard(rng: np.random.Generator, level: int) -> Problem:
 
 
 def tidy(rng: np.random.Generator, level: int) -> Problem:
-    """Files into two folders, each into its own."""
-    files, names, folders = _files(rng, level, 2)
+    """Files of one folder into two others, each into its own."""
+    files, names, (*folders, source) = _in_a_folder(rng, level, 2)
     each = 1 + level // 3
     parts = [names[:each], names[each : 2 * each]]
-    place = {name: f"{folder}/{name}" for folder, part in zip(folders, parts, strict=True) for name in part}
+    place = {
+        f"{source}/{name}": f"{folder}/{name}" for folder, part in zip(folders, parts, strict=True) for name in part
+    }
     wanted = {place.get(name, name): text for name, text in files.items()}
     told = " and ".join(f"{' and '.join(part)} into {folder}" for folder, part in zip(folders, parts, strict=True))
-    way = tuple(step for folder, part in zip(folders, parts, strict=True) for step in _into(part, folder))
-    return Problem(
-        f"{TASK}In the file manager, move {told}. Leave all else as it is.", _PROGRAM, way, files, wanted
-    )
+    way = tuple(step for folder, part in zip(folders, parts, strict=True) for step in _into(part, source, folder))
+    prompt = f"{TASK}In the file manager, of the files in {source} move {told}. Leave all else as it is."
+    return Problem(prompt, _PROGRAM, way, files, wanted)

@@ -66,7 +66,7 @@ class HtmlCanvas:
         self._browser: Browser | None = None
         self._page: Page | None = None
 
-    def _respond(self, environ: dict[str, Any]) -> Response:
+    async def _respond(self, environ: dict[str, Any]) -> Response:
         found = environ["PATH_INFO"] == "/"
         headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store"}
         return Response(

@@ -1,8 +1,8 @@
 """An expert of `textarena`'s games that knows nothing but what is shown: it reads the board and solves it.
 
-It plays `KNOWN` kinds of games, each by a function of all that was shown so far; of any other it says so at once.
-Crosswords is the only one: its clues are about words, and no rule knows words. Not every game can be won, and games
-of chance are won as often as luck allows: the documentation has the figures.
+It plays all kinds of games (`KNOWN`), each by a function of all that was shown so far; for Crosswords, whose clues
+no rule solves, it has the library's list of words beside it. Not every game can be won, and games of chance are won
+as often as luck allows: the documentation has the figures.
 """
 
 import re
@@ -26,6 +26,7 @@ from envgym_environments.text.arena_clues import logic
 from envgym_environments.text.arena_grids import mines, slitherlink
 from envgym_environments.text.arena_merging import merging
 from envgym_environments.text.arena_sliding import fifteen, sokoban
+from envgym_environments.text.arena_words import crosswords
 
 __all__ = ["KNOWN", "expert"]
 
@@ -214,6 +215,7 @@ KNOWN: dict[str, Callable[[Texts], str | None]] = {
     "Bandit": bandit,
     "Blackjack": blackjack,
     "Countdown": _countdown,
+    "Crosswords": crosswords,
     "Cryptarithm": _letters,
     "FifteenPuzzle": fifteen,
     "FrozenLake": _lake,

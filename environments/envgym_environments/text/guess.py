@@ -102,4 +102,5 @@ SPEC = EnvSpec(
     make=Guess,
     description="Guess a number in a few tries; a smoke test.",
     in_process=True,
+    seeded=True,
 )

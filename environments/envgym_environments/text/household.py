@@ -16,6 +16,7 @@ from envgym.task import Task, TaskSet
 from envgym.tools import tool_spec
 from envgym_environments.experts import expert_of
 from envgym_environments.played import Answer, Rules, draws, lazy_tasks, played
+from envgym_environments.splits import of_split
 from envgym_environments.words import pick, some
 
 __all__ = ["SPEC", "Household", "HouseholdState", "expert", "household_tasks"]
@@ -27,6 +28,8 @@ _THINGS = ("mug", "plate", "apple", "towel", "book", "lamp", "key", "radio", "po
 _COLOURS = ("red", "blue", "green", "white", "black", "yellow")
 _WAYS = {"north": (0, -1), "south": (0, 1), "west": (-1, 0), "east": (1, 0)}
 _WASHED, _HEATED = "clean", "hot"
+_APART = 1_000_000_000_000
+"""Between the numbers of one task's draws: no seed and index below it share one."""
 
 
 def go(way: str) -> None:
@@ -91,6 +94,7 @@ class Household(Rules[HouseholdState]):
         tool_spec(heat),
     )
     state = HouseholdState
+    uses_seed = False
 
     def __init__(self, task: Task, *, turns: int = 200) -> None:
         if turns < 1:
@@ -214,19 +218,28 @@ def _drawn(seed: int, rooms: int, errands: int) -> _House:
     return _House(dict(zip(cells, chosen, strict=True)), places, things, tuple(wanted))
 
 
+def _asked(house: _House) -> str:
+    return "; ".join(
+        f"put the {f'{made} ' if made else ''}{thing} into the {place}" for thing, made, place in house.errands
+    )
+
+
 def household_tasks(count: int | None = 500, *, rooms: int = 5, errands: int = 3, seed: int = 0) -> TaskSet:
-    """`count` houses (None: without end). Raises ValueError for rooms outside 2 to 9, errands outside 1 to 12."""
+    """`count` houses (None: without end); no training task has the errands of a held-out one.
+
+    Raises ValueError for rooms outside 2 to 9, errands outside 1 to 12.
+    """
     if not 2 <= rooms <= 9 or not 1 <= errands <= 12:
         raise ValueError(f"rooms is {rooms} and errands {errands}; they must be 2 to 9 and 1 to 12")
 
     def make(index: int, split: str) -> Task:
-        house = _drawn(number := seed * 1_000_003 + index, rooms, errands)
-        wanted = "; ".join(
-            f"put the {f'{made} ' if made else ''}{thing} into the {place}" for thing, made, place in house.errands
+        first = seed * 1_000_003 + index
+        number = of_split(
+            split, lambda draw: first + draw * _APART, lambda one: _asked(_drawn(one, rooms, errands))
         )
         return Task(
             id=f"household/{seed}/{rooms}/{errands}/{index}",
-            prompt=f"Your errands: {wanted}.",
+            prompt=f"Your errands: {_asked(_drawn(number, rooms, errands))}.",
             split=split,
             seed=number,
             metadata={"rooms": rooms, "errands": errands},

@@ -67,7 +67,7 @@ class Retry:
         self._rules = _Rules(tries, decay, penalty, full)
         self._inner = inner
         self.tools: tuple[ToolSpec, ...] = inner.tools
-        self.uses_seed = bool(getattr(inner, "uses_seed", False))
+        self.uses_seed: bool | None = getattr(inner, "uses_seed", None)
         self._seed = 0
         self._kept: _Attempts | None = None
 

@@ -60,6 +60,7 @@ class Synthetic(Rules[SyntheticState]):
 
     tools = (tool_spec(apply), tool_spec(answer))
     state = SyntheticState
+    uses_seed = False
 
     def __init__(self, task: Task, *, price: float = 0.1) -> None:
         if not 0 <= price <= 1:

@@ -1,17 +1,21 @@
 """`textworld`: text adventures that the library TextWorld generates on the spot, one per task, kept in a cache.
 
 A game is compiled once per machine (seconds) into a file below the cache, named by all that it was made from.
-Commands that are possible are listed. Snapshots and forks play the commands again.
+Commands that are possible are listed. Forks copy the interpreter's memory and what the library knows of the game;
+snapshots, which must outlive this process, play the commands again.
 """
 
+import hashlib
 import os
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import textworld
+import textworld.generator
 
 from envgym.env import Step, StopReason
 from envgym.messages import Action, Message, ToolSpec
@@ -20,22 +24,22 @@ from envgym.task import Task, TaskSet
 from envgym_environments.experts import expert_of
 from envgym_environments.played import bounded, clean, lazy_tasks
 
-__all__ = ["SPEC", "TextWorld", "expert", "game_file", "textworld_tasks"]
+__all__ = ["SPEC", "TextWorld", "expert", "game_content", "game_file", "textworld_tasks"]
+
+
+_SIZES = ("rooms", "objects", "quest")
 
 
 def game_file(task: Task, folder: Path | None = None) -> Path:
     """The compiled game of a task, made if it is not there yet."""
     data = task.metadata
-    sizes = {name: int(str(data[name])) for name in ("rooms", "objects", "quest")}
-    name = "-".join([f"{textworld.__version__}", *map(str, sizes.values()), str(task.seed)])
+    name = "-".join([textworld.__version__, *(str(data[size]) for size in _SIZES), str(task.seed)])
     home = folder or Path(os.environ.get("ENVGYM_CACHE") or Path.home() / ".cache" / "envgym") / "textworld"
     path = home / f"{name}.z8"
     if path.is_file() and path.with_suffix(".json").is_file():
         return path
     home.mkdir(parents=True, exist_ok=True)
-    options = textworld.GameOptions()
-    options.seeds, options.nb_rooms = task.seed, sizes["rooms"]
-    options.nb_objects, options.quest_length = sizes["objects"], sizes["quest"]
+    options = _options(task)
     with tempfile.TemporaryDirectory(dir=home) as scratch:  # a torn game is never seen
         options.path = str(Path(scratch) / path.name)
         textworld.make(options)
@@ -44,8 +48,24 @@ def game_file(task: Task, folder: Path | None = None) -> Path:
     return path
 
 
+def _options(task: Task) -> textworld.GameOptions:
+    options = textworld.GameOptions()
+    options.seeds = task.seed
+    options.nb_rooms, options.nb_objects, options.quest_length = (int(str(task.metadata[size])) for size in _SIZES)
+    return options
+
+
+def game_content(task: Task) -> list[str]:
+    """What a task's game is made of, drawn without compiling it: its errand, the way to its end, what is true.
+
+    The names of things are part of it, so two houses of one shape are two. It takes a third of a second and more.
+    """
+    game = textworld.generator.make_game(_options(task))
+    return [game.objective, *game.walkthrough, "", *sorted(map(str, game.world.facts))]
+
+
 class TextWorld:
-    """Implements `envgym.env.Playable`. Each point of the game pays its share of all points."""
+    """Implements `envgym.env.Copyable`. Each point of the game pays its share of all points."""
 
     tools: tuple[ToolSpec, ...] = ()
 
@@ -61,10 +81,9 @@ class TextWorld:
         """The game's beginning; it draws nothing."""
         await self.close()
         asked = textworld.EnvInfos(
-            admissible_commands=True, score=True, max_score=True, won=True, lost=True, objective=True
+            admissible_commands=True, score=True, max_score=True, won=True, lost=True, objective=True, facts=True
         )
-        with warnings.catch_warnings():  # of its interpreter, which knows no generated game by name
-            warnings.simplefilter("ignore")
+        with _unknown_to_its_interpreter():
             self._game = textworld.start(str(game_file(self.task, self._cache)), asked)
         self._score = self._taken = 0
         state = self._game.reset()
@@ -86,13 +105,32 @@ class TextWorld:
         legal = None if stop else tuple(sorted(state.admissible_commands))
         reward = gained / most if self._taken and (gained or stop) else None
         channels = {"reward": self._score / most} if stop else {}
-        return Step((Message(role="user", content=bounded(text)),), reward, channels, stop, legal=legal)
+        facts = "\n".join([str(self._score), *sorted(map(str, state.facts))])  # what is true in the world
+        key = hashlib.blake2b(facts.encode(), digest_size=12).hexdigest()
+        return Step((Message(role="user", content=bounded(text)),), reward, channels, stop, key, legal)
+
+    def copied(self) -> "TextWorld":
+        """The game as it is, in an interpreter of its own."""
+        other = TextWorld(self.task, turns=self._turns, cache=None if self._cache is None else str(self._cache))
+        other._score, other._taken = self._score, self._taken
+        if self._game is not None:
+            with _unknown_to_its_interpreter():
+                other._game = self._game.copy()
+        return other
 
     async def close(self) -> None:
         """End the game's interpreter."""
         if self._game is not None:
             self._game.close()
             self._game = None
+
+
+@contextmanager
+def _unknown_to_its_interpreter() -> Iterator[None]:
+    """Without the warnings of its interpreter, which knows no generated game by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _body(text: str) -> str:
@@ -103,7 +141,11 @@ def _body(text: str) -> str:
 def textworld_tasks(
     count: int | None = 100, *, rooms: int = 3, objects: int = 5, quest: int = 4, seed: int = 0
 ) -> TaskSet:
-    """`count` games (None: without end). Raises ValueError for sizes that make none."""
+    """`count` games (None: without end), every fifth of them held out by its number.
+
+    No two were seen to be alike, of the smallest size neither; `game_content` tells. Raises ValueError for sizes
+    that make none.
+    """
     if not 1 <= rooms <= 50 or not 1 <= objects <= 100 or not 1 <= quest <= 30:
         raise ValueError(
             f"rooms is {rooms}, objects {objects}, quest {quest}; they must be 1 to 50, 1 to 100, 1 to 30"
@@ -132,4 +174,5 @@ SPEC = EnvSpec(
     make=TextWorld,
     description="Text adventures that the library TextWorld generates on the spot.",
     in_process=True,
+    content=game_content,
 )

@@ -7,7 +7,7 @@ secret of a training task. Any word of the list may be guessed.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 
 from envgym.env import Step, StopReason
 from envgym.messages import Action, ToolCall
@@ -75,6 +75,7 @@ class WordleState:
     guesses: list[str] = field(default_factory=list)
 
 
+@lru_cache(maxsize=1 << 16)
 def marks(secret: str, word: str) -> str:
     """G, y or - for each letter; a letter is marked as often as the secret has it, right places first."""
     left = Counter(one for one, other in zip(secret, word, strict=True) if one != other)
@@ -97,10 +98,8 @@ class Wordle(Rules[WordleState]):
     state = WordleState
     uses_seed = True
 
-    def __init__(self, task: Task, *, tries: int = 6) -> None:
-        if tries < 1:
-            raise ValueError(f"tries is {tries}; it must be at least 1")
-        self.task, self._tries = task, tries
+    def __init__(self, task: Task) -> None:
+        self.task, self._tries = task, int(str(task.metadata["tries"]))
 
     def begin(self, seed: int) -> tuple[WordleState, str]:
         """A word."""
@@ -123,7 +122,11 @@ class Wordle(Rules[WordleState]):
 
     def key(self, state: WordleState) -> str:
         """What the guesses told."""
-        return "/".join(sorted(f"{word}{marks(state.secret, word)}" for word in state.guesses))
+        told = sorted(f"{word}{marks(state.secret, word)}" for word in state.guesses)
+        return "/".join([str(len(told)), *told])  # never "", which is unknown
+
+
+_NUMBERS = dict(enumerate(("two", "three", "four", "five", "six", "seven", "eight", "nine"), 2))
 
 
 @cache
@@ -131,12 +134,19 @@ def _secrets(split: str) -> tuple[str, ...]:
     return tuple(word for place, word in enumerate(WORDS) if (place % 5 == 0) == (split == "heldout"))
 
 
-def wordle_tasks(count: int | None = 500) -> TaskSet:
-    """`count` games (None: without end). Raises ValueError for a count below one."""
+def wordle_tasks(count: int | None = 500, *, tries: int = 6, seed: int = 0) -> TaskSet:
+    """`count` games (None: without end) of so many guesses: fewer are harder.
+
+    Raises ValueError for a count below one, and for less than one guess.
+    """
+    if tries < 1:
+        raise ValueError(f"tries is {tries}; it must be at least 1")
 
     def make(index: int, split: str) -> Task:
-        prompt = "Find the secret word of five letters in six guesses."
-        return Task(id=f"wordle/{index}", prompt=prompt, split=split, seed=index)
+        guesses = "one guess" if tries == 1 else f"{_NUMBERS.get(tries, str(tries))} guesses"
+        prompt = f"Find the secret word of five letters in {guesses}."
+        drawn = seed * 1_000_003 + index
+        return Task(id=f"wordle/{tries}/{drawn}", prompt=prompt, split=split, seed=drawn, metadata={"tries": tries})
 
     return lazy_tasks(make, count)
 
@@ -164,4 +174,5 @@ SPEC = EnvSpec(
     make=played(Wordle),
     description="Find a word of five letters in six guesses, each answered letter by letter.",
     in_process=True,
+    seeded=True,
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from pydantic import JsonValue
 
 from envgym.env import Step, StopReason
 from envgym.messages import Action, ToolCall
@@ -18,6 +19,7 @@ from envgym.tools import tool_spec
 from envgym_environments import words
 from envgym_environments.experts import expert_of
 from envgym_environments.played import Answer, Rules, draws, lazy_tasks, played
+from envgym_environments.splits import of_split
 from envgym_environments.words import pick, some
 
 __all__ = ["SPEC", "Ask", "AskState", "ask_tasks", "expert"]
@@ -130,6 +132,17 @@ class Ask(Rules[AskState]):
         return f"{sorted(state.form.items())}/{sorted(state.asked)}/{state.needless}"
 
 
+def _request(rng: np.random.Generator, missing: int) -> tuple[str, dict[str, JsonValue]]:
+    """What is ordered; the form's slots, those that are said at once, those of the profile, joined by "|"."""
+    what = pick(rng, sorted(_REQUESTS))
+    slots = some(rng, _REQUESTS[what], int(rng.integers(missing + 1, 8)))
+    known = slots[int(rng.integers(1, missing + 1)) :]
+    profile = known[: int(rng.integers(len(known) + 1))]
+    # sorted: in which order slots are drawn changes nothing that is asked
+    parts = {"slots": sorted(slots), "said": sorted(known[len(profile) :]), "profile": sorted(profile)}
+    return what, {name: "|".join(part) for name, part in parts.items()}
+
+
 def ask_tasks(count: int | None = 500, *, missing: int = 2, seed: int = 0) -> TaskSet:
     """`count` requests (None: without end) that lack 1 to `missing` slots.
 
@@ -140,19 +153,13 @@ def ask_tasks(count: int | None = 500, *, missing: int = 2, seed: int = 0) -> Ta
 
     def make(index: int, split: str) -> Task:
         rng = draws(seed, index, missing)
-        what = pick(rng, sorted(_REQUESTS))
-        slots = some(rng, _REQUESTS[what], int(rng.integers(missing + 1, 8)))
-        lacks = int(rng.integers(1, missing + 1))
-        known = slots[lacks:]
-        profile = known[: int(rng.integers(len(known) + 1))]
-        said = known[len(profile) :]
-        parts = {"slots": sorted(slots), "said": said, "profile": profile}
+        what, parts = of_split(split, lambda _: _request(rng, missing), lambda one: [one[0], one[1]])
         return Task(
             id=f"ask/{seed}/{index}",
             prompt=f"Please order {what} for me.",
             split=split,
             seed=seed * 1_000_003 + index,
-            metadata={name: "|".join(part) for name, part in parts.items()},
+            metadata=parts,
         )
 
     return lazy_tasks(make, count)

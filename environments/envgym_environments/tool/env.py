@@ -65,8 +65,6 @@ class ToolPlay:
     with its parts beside it (`ToolMatch.channels`). A task that knows nothing of these has no reward: None, not 0.
     """
 
-    uses_seed = False
-
     def __init__(
         self, task: Task, make: Making, specs: Sequence[ToolSpec], limits: ToolLimits | None = None
     ) -> None:
@@ -77,6 +75,11 @@ class ToolPlay:
         self._goal: JsonValue = None
         self._made: list[ToolCall] = []
         self._last = Step()
+
+    @property
+    def uses_seed(self) -> bool | None:
+        """Whether an episode's seed decides anything, where whoever makes the world says so."""
+        return getattr(self._make, "uses_seed", None)
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -219,6 +222,11 @@ class ToolEnv:
     def __init__(self, play: ToolPlay, again: Callable[[], ToolPlay], seed: int = 0) -> None:
         self._play, self._again, self._seed = play, again, seed
         self.task = play.task
+
+    @property
+    def uses_seed(self) -> bool | None:
+        """See `ToolPlay.uses_seed`."""
+        return self._play.uses_seed
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:

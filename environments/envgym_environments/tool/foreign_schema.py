@@ -50,7 +50,7 @@ def _wrong(raw: object) -> str | None:
     try:
         if (size := len(json.dumps(raw))) > _MOST_BYTES:
             return f"the schema has {size} bytes; at most {_MOST_BYTES} are read"
-    except (ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         return f"the schema is no JSON: {error}"
     if raw.get("type", "object") != "object" or not isinstance(raw.get("properties", {}), dict):
         return "the schema does not describe an object"

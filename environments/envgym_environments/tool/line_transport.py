@@ -52,6 +52,11 @@ class Traffic:
         if self.fault is None:
             self.fault, self.said = fault, said
 
+    def last_words(self, stderr: bytes) -> None:
+        """What the program said besides its messages, the end of it."""
+        if words := stderr.decode("utf-8", "replace").strip():
+            self.said += f" (it said: {words[-300:]})"
+
 
 class Ended(Exception):
     """A server sent too much; `Traffic` says what."""

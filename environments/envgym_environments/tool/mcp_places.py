@@ -27,17 +27,17 @@ _RETRY_S = 0.05
 _HERE = ("HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "USER")
 _BRIDGE = """
 import os, socket, sys
-line = socket.socket()
-line.bind(("127.0.0.1", 0))
-line.listen(1)
-print(line.getsockname()[1], flush=True)
-one, _ = line.accept()
-line.close()
-os.dup2(one.fileno(), 0)
-os.dup2(one.fileno(), 1)
+lines = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+print(*(line.getsockname()[1] for line in lines), flush=True)
+ends = [line.accept()[0] for line in lines]
+os.dup2(ends[0].fileno(), 0)
+os.dup2(ends[1].fileno(), 1)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
-"""Gives a program in a sandbox, where nothing can be written to later, a connection as its input and output."""
+"""Gives a program in a sandbox, where nothing can be written to later, a connection as its input and one as output.
+
+They are two, so that a program that closes its output is seen to have done so while it reads on.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class McpServer:
     both, the program serves at that address (its port is forwarded where it runs in a sandbox).
     env: variables it gets besides a few harmless ones. start_s: until it has told its tools; call_s: of one
     call; ping_s: until one that gave no answer counts as hanging. message_bytes: of one message; call_bytes: of
-    all it sends for one call. restarts: how often one that died, or hangs, is started again.
+    all it sends for one call. restarts: how often one that died, or hangs, is started again. headers: of each
+    request to an address, such as who one is.
     """
 
     command: tuple[str, ...] = ()
@@ -60,12 +61,15 @@ class McpServer:
     message_bytes: int = 4 << 20
     call_bytes: int = 16 << 20
     restarts: int = 3
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not self.command and not self.url:
             raise ValueError("McpServer has neither command nor url; give the program to start, or its address")
         if self.url and not self.url.startswith(("http://", "https://")):
             raise ValueError(f"McpServer.url is {self.url!r}; it must begin with http:// or https://")
+        if self.headers and not self.url:
+            raise ValueError("McpServer.headers are for an address, and url is ''; a program is told by env")
         checked_seconds("McpServer.start_s", self.start_s)
         checked_seconds("McpServer.call_s", self.call_s)
         checked_seconds("McpServer.ping_s", self.ping_s)
@@ -87,7 +91,7 @@ class McpServer:
 async def opened(server: McpServer, traffic: Traffic, sandbox: Sandbox | None = None) -> AsyncIterator[Streams]:
     """A line to a fresh server, as the streams of a `ClientSession`; what was started for it ends with it."""
     if server.url:
-        async with _served(server, traffic, sandbox) as url, _http(url, traffic) as streams:
+        async with _served(server, traffic, sandbox) as url, _http(url, server.headers, traffic) as streams:
             yield streams
     elif sandbox is not None:
         async with _inside(server, sandbox, traffic) as streams:
@@ -121,13 +125,15 @@ async def _program(
     try:
         yield process, tail
     finally:
-        await _ended(process, 0.0 if traffic.fault else _GRACE_S)
+        await _ended(process, transport, 0.0 if traffic.fault else _GRACE_S)
         listening.cancel()
         await asyncio.wait([listening])
         transport.close()
 
 
-async def _ended(process: asyncio.subprocess.Process, grace_s: float) -> None:
+async def _ended(
+    process: asyncio.subprocess.Process, transport: asyncio.SubprocessTransport, grace_s: float
+) -> None:
     """Its input ends; it may leave by itself; then its whole group is killed."""
     assert process.stdin is not None
     process.stdin.close()
@@ -136,6 +142,9 @@ async def _ended(process: asyncio.subprocess.Process, grace_s: float) -> None:
             await process.wait()
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    output = transport.get_pipe_transport(1)
+    assert output is not None
+    output.close()  # of one that flooded nobody reads on, and while it is open asyncio takes the program for alive
     with suppress(TimeoutError):
         async with asyncio.timeout(_GRACE_S):
             await process.wait()
@@ -150,8 +159,7 @@ async def _beside(server: McpServer, traffic: Traffic) -> AsyncIterator[Streams]
             try:
                 yield streams
             finally:
-                if tail[0]:
-                    traffic.said += f" (it said: {tail[0].decode('utf-8', 'replace').strip()[-300:]})"
+                traffic.last_words(tail[0])
 
 
 @asynccontextmanager
@@ -168,17 +176,32 @@ async def _inside(server: McpServer, sandbox: Sandbox, traffic: Traffic) -> Asyn
                     f"MCP server {server.name}: its sandbox has no python3 to start it with: "
                     f"{status.stderr.decode('utf-8', 'replace')[-300:]}"
                 )
-        async with sandbox.forward(int(said)) as (host, port):
-            reader, writer = await asyncio.open_connection(host, port, limit=server.message_bytes)
-            try:
-                async with carried(reader, writer, traffic) as streams:
-                    yield streams
-            finally:
-                writer.close()
-                with suppress(OSError):
-                    await writer.wait_closed()
+        into, outof = map(int, said.split())
+        async with (
+            sandbox.forward(into) as given,
+            sandbox.forward(outof) as told,
+            _connected(given, server) as (_, writer),
+            _connected(told, server) as (reader, _),
+            carried(reader, writer, traffic) as streams,
+        ):
+            yield streams
     finally:
+        if traffic.fault is not None:
+            traffic.last_words((await sandbox.poll(process, wait_s=0.0)).stderr)
         await sandbox.signal(process, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def _connected(
+    place: tuple[str, int], server: McpServer
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(*place, limit=server.message_bytes)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 @asynccontextmanager
@@ -272,18 +295,19 @@ class _Bounded(httpx2.AsyncBaseTransport):
 
 
 @asynccontextmanager
-async def _http(url: str, traffic: Traffic) -> AsyncIterator[Streams]:
+async def _http(url: str, headers: Mapping[str, str], traffic: Traffic) -> AsyncIterator[Streams]:
     try:
-        async with _client(url, traffic) as streams:
+        async with _client(url, headers, traffic) as streams:
             yield streams
     finally:
         traffic.end(ToolFault.DIED, "it ended")
 
 
 @asynccontextmanager
-async def _client(url: str, traffic: Traffic) -> AsyncIterator[Streams]:
+async def _client(url: str, headers: Mapping[str, str], traffic: Traffic) -> AsyncIterator[Streams]:
+    patience = httpx2.Timeout(30.0, read=300.0)
     async with (
-        httpx2.AsyncClient(transport=_Bounded(traffic), timeout=httpx2.Timeout(30.0, read=300.0)) as client,
+        httpx2.AsyncClient(transport=_Bounded(traffic), headers=dict(headers), timeout=patience) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=2 * traffic.line_bytes) as streams,
     ):
         yield streams  # type: ignore[misc]  # the SDK's streams are wider than ours

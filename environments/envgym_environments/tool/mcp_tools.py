@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import httpx2
 from mcp import ClientSession, MCPError
-from mcp_types import CallToolResult, PaginatedRequestParams
+from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, CallToolResult, PaginatedRequestParams
 from pydantic import JsonValue, ValidationError
 
 from envgym.errors import EnvgymError, EnvironmentFailure
@@ -119,7 +119,8 @@ class McpTools:
         """What a call that came to no result means: the server ended, flooded, refused, or lied."""
         ended = line.traffic.fault
         if ended is None and isinstance(error, MCPError) and await line.answers():
-            return ToolResult.failed(ToolFault.REFUSED, f"{name}: {str(error)[:500]}")
+            fault, said = _found(error, over_http=bool(self.server.url))
+            return ToolResult.failed(fault, f"{name}: {said[:500]}")
         if ended is None and not isinstance(error, MCPError):
             return ToolResult.failed(ToolFault.LIED, f"{name}: {type(error).__name__}: {str(error)[:300]}")
         await self._drop(line)
@@ -245,6 +246,22 @@ class _Line:
         await asyncio.wait([self._task])
         if self._ready.done() and not self._ready.cancelled():
             self._ready.exception()  # it was told, or nobody waits for it any more
+
+
+def _found(error: MCPError, *, over_http: bool) -> tuple[ToolFault, str]:
+    """What an error means of a server that still answers: the official client tells its findings as errors, too.
+
+    Over HTTP it does so of an answer that is no JSON, and of one that ends without a result. Over a program's
+    output an error is always the server's own word.
+    """
+    said = str(error)
+    if over_http and error.code == PARSE_ERROR:
+        return ToolFault.LIED, said
+    if (
+        over_http and error.code == CONNECTION_CLOSED and said.startswith("SSE stream")
+    ):  # a server has that code, too
+        return ToolFault.DIED, "its answer ended without a result; the server lives"
+    return ToolFault.REFUSED, said
 
 
 def _plain(error: BaseException) -> str:

@@ -1,12 +1,13 @@
 """The operations of an OpenAPI document are tools: one per method and path, over one bounded HTTP client.
 
-Understood are documents of version 3: parameters in path, query and header, and JSON bodies. What the service does
-wrong is an observation: a status of 400 and more, an answer that is too long, a connection that fails.
+Understood are documents of version 3: parameters in path, query, header and cookie in their usual styles, and
+bodies of JSON and forms. What cannot be sent is left out and named (`OpenApiTools.complaints`). What the service
+does wrong is an observation: a status of 400 and more, an answer that is too long, a connection that fails.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,17 @@ from pydantic import JsonValue
 from envgym.arguments import checked_count, checked_seconds
 from envgym.messages import ToolSpec
 from envgym.toolbox import ToolFault, ToolResult
-from envgym_environments.tool.foreign_schema import argument_errors, foreign_spec, tool_name
+from envgym_environments.tool.foreign_schema import argument_errors, foreign_spec
+from envgym_environments.tool.openapi_operations import Body, Operation, read_operations
 
-__all__ = ["OpenApiTool", "Service", "openapi_tools", "read_document"]
-
-_METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
-_BODY = "body"
+__all__ = ["OpenApiTool", "OpenApiTools", "Service", "openapi_tools", "read_document"]
 
 
 class Service:
-    """The client that all tools of one document share. timeout_s: of one call; answer_bytes: of one answer."""
+    """The client that all tools of one document share.
+
+    headers: sent with each call; an agent cannot change them. timeout_s: of one call; answer_bytes: of one answer.
+    """
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class Service:
         self.base_url = base_url.rstrip("/")
         self.timeout_s = checked_seconds("timeout_s", timeout_s)
         self.answer_bytes = checked_count("answer_bytes", answer_bytes, least=1024)
+        self.given = frozenset(name.casefold() for name in headers or {})
         self._client = httpx.AsyncClient(headers=dict(headers or {}), timeout=timeout_s)
 
     async def send(self, request: Mapping[str, Any]) -> tuple[int, str, bytes | None]:
@@ -62,14 +65,11 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class OpenApiTool:
-    """One operation. places: where each argument goes: "path", "query", "header", "body"; whole: it is the body."""
+    """One operation of a service."""
 
     spec: ToolSpec
     service: Service
-    method: str
-    path: str
-    places: Mapping[str, str]
-    whole: bool = False
+    operation: Operation
     deadline_s: float | None = None
     serial: bool = False
 
@@ -79,11 +79,13 @@ class OpenApiTool:
         if (wrong := argument_errors(self.spec.parameters, arguments)) is not None:
             return ToolResult.failed(ToolFault.INVALID, f"{name}: {wrong}")
         try:
-            status, kind, body = await self.service.send(self._request(arguments))
+            status, kind, body = await self.service.send(_request(self.operation, arguments, self.service.base_url))
         except httpx.TimeoutException:
             return ToolResult.failed(ToolFault.TIMEOUT, f"{name}: no answer within {self.service.timeout_s:g} s")
-        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+        except httpx.HTTPError as error:
             return ToolResult.failed(ToolFault.DIED, f"{name}: {type(error).__name__}: {error}")
+        except (httpx.InvalidURL, ValueError) as error:
+            return ToolResult.failed(ToolFault.INVALID, f"{name}: this cannot be sent: {str(error)[:300]}")
         if body is None:
             most = self.service.answer_bytes
             return ToolResult.failed(ToolFault.FLOODED, f"{name}: the answer has more than {most} bytes")
@@ -92,31 +94,75 @@ class OpenApiTool:
             return ToolResult.failed(ToolFault.REFUSED, f"{name}: HTTP {status}: {text[:2000]}")
         return _answered(text, kind)
 
-    def _request(self, arguments: Mapping[str, JsonValue]) -> dict[str, Any]:
-        path, query, headers, body = self.path, {}, {}, {}
-        for name, value in arguments.items():
-            place = self.places.get(name, "query")
-            text = value if isinstance(value, str) else json.dumps(value)
-            if place == "path":
-                path = path.replace(f"{{{name}}}", quote(text, safe=""))
-            elif place == "header":
-                headers[name] = re.sub(r"[\r\n\0]", " ", text)
-            elif place == _BODY:
-                body[name] = value
-            else:
-                query[name] = (
-                    [v if isinstance(v, str) else json.dumps(v) for v in value] if isinstance(value, list) else text
-                )
-        request: dict[str, Any] = {
-            "method": self.method.upper(), "url": self.service.base_url + path, "params": query, "headers": headers,
-        }  # fmt: skip
-        if _BODY in self.places.values() and (body or self.method in ("post", "put", "patch")):
-            request["json"] = body.get(_BODY) if self.whole else body
-        return request
-
     async def close(self) -> None:
         """Close the client that it shares with the document's other tools; idempotent."""
         await self.service.close()
+
+
+def _request(operation: Operation, arguments: Mapping[str, JsonValue], base_url: str) -> dict[str, Any]:
+    """What httpx sends. Raises ValueError for arguments that cannot be written, UnicodeErrors among them."""
+    path, query, headers = operation.path, dict[str, Any](), dict[str, str]()
+    cookies: list[str] = []
+    fields: dict[str, JsonValue] = {}
+    for name, value in arguments.items():
+        place = operation.places.get(name, "query")
+        if place == "path":
+            path = path.replace(f"{{{name}}}", _step(name, value))
+        elif place == "header":
+            headers[name] = re.sub(r"[\r\n\0]", " ", _joined(value))
+        elif place == "cookie":
+            cookies.append(f"{name}={quote(_joined(value), safe='')}")
+        elif place == "body":
+            fields[name] = value
+        else:
+            query[name] = _joined(value) if place == "joined" else _texts(value)
+    if cookies:
+        headers["cookie"] = "; ".join(cookies)
+    request = {"method": operation.method.upper(), "url": base_url + path, "params": query}
+    body = {} if operation.body is None else _written(operation.body, fields, operation.method)
+    return {**request, **body, "headers": {**headers, **body.get("headers", {})}}
+
+
+def _written(body: Body, fields: Mapping[str, JsonValue], method: str) -> dict[str, Any]:
+    """A body, as httpx takes it; of none of its arguments an empty one where the method has one."""
+    if not fields and (body.whole or method not in ("post", "put", "patch")):
+        return {}
+    value = fields[body.whole] if body.whole else dict(fields)
+    if not body.form:
+        written = json.dumps(value, allow_nan=False).encode()
+        return {"content": written, "headers": {"content-type": body.media}}
+    if not isinstance(value, dict):
+        raise ValueError("a form is an object, field -> value")
+    texts = {name: _texts(part) for name, part in value.items()}
+    if not body.multipart:
+        return {"data": texts}
+    return {
+        "files": [
+            (name, (name if name in body.files else None, text.encode()))
+            for name, found in texts.items()
+            for text in found
+        ]
+    }
+
+
+def _step(name: str, value: JsonValue) -> str:
+    """A value as one step of a path. Raises ValueError for the two that lead to other paths."""
+    step = ",".join(quote(text, safe="") for text in _texts(value))
+    if step in (".", ".."):
+        raise ValueError(f"{name} is {step!r}, which leads out of its path")
+    return step
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+
+
+def _texts(value: JsonValue) -> list[str]:
+    return [_text(one) for one in value] if isinstance(value, list) else [_text(value)]
+
+
+def _joined(value: JsonValue) -> str:
+    return ",".join(_texts(value))
 
 
 def _answered(text: str, kind: str) -> ToolResult:
@@ -128,11 +174,23 @@ def _answered(text: str, kind: str) -> ToolResult:
         return ToolResult.failed(ToolFault.LIED, f"it says that this is JSON: {text[:500]}")
 
 
+class _Json(yaml.SafeLoader):  # type: ignore[misc]  # of a library without types
+    """YAML whose dates are texts, as JSON has none."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012  # of the class that it is of
+        first: [(tag, shape) for tag, shape in found if tag != "tag:yaml.org,2002:timestamp"]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 def read_document(source: str | Path) -> dict[str, Any]:
-    """A document of a file, JSON or YAML. Raises OSError, and ValueError for what is no OpenAPI 3."""
-    text = Path(source).read_text()
+    """A document of a file, JSON or YAML. Raises ValueError for what cannot be read, or is no OpenAPI 3."""
     try:
-        found = yaml.safe_load(text)  # JSON is YAML
+        text = Path(source).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"openapi = {str(source)!r} cannot be read: {error}") from None
+    try:
+        found = yaml.load(text, _Json)  # JSON is YAML
     except yaml.YAMLError as error:
         raise ValueError(f"{source} is neither JSON nor YAML: {str(error)[:300]}") from None
     return _checked(found, str(source))
@@ -146,90 +204,36 @@ def _checked(document: Any, where: str) -> dict[str, Any]:
     return document
 
 
+@dataclass(frozen=True, slots=True)
+class OpenApiTools:
+    """The tools of a document. complaints: what of it is left out, and whose schema is none, in sentences."""
+
+    tools: tuple[OpenApiTool, ...]
+    complaints: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any] | str | Path, *, base_url: str = "", **service: Any) -> "OpenApiTools":
+        """Of a document, as data or as a file. base_url: instead of its first server. service: as `Service`.
+
+        Raises ValueError for what is no OpenAPI 3, and where no address is known.
+        """
+        if isinstance(document, str | Path):
+            found = read_document(document)
+        else:
+            found = _checked(dict(document), "the document")
+        servers = found.get("servers") or [{}]
+        shared = Service(base_url or str(servers[0].get("url", "")), **service)
+        operations, complaints = read_operations(found, shared.given)
+        tools = []
+        for one in operations:
+            spec, wrong = foreign_spec(one.name, one.told, one.parameters)
+            complaints += [] if wrong is None else [f"tool {one.name}: {wrong}"]
+            tools.append(OpenApiTool(spec, shared, one, shared.timeout_s + 5.0))
+        return cls(tuple(tools), tuple(complaints))
+
+
 def openapi_tools(
     document: Mapping[str, Any] | str | Path, *, base_url: str = "", **service: Any
 ) -> tuple[OpenApiTool, ...]:
-    """The tools of a document, as data or as a file. base_url: instead of its first server. service: as `Service`.
-
-    Raises ValueError for what is no OpenAPI 3, and where no address is known.
-    """
-    if isinstance(document, str | Path):
-        found = read_document(document)
-    else:
-        found = _checked(dict(document), "the document")
-    servers = found.get("servers") or [{}]
-    address = base_url or str(servers[0].get("url", ""))
-    shared = Service(address, **service)
-    tools: dict[str, OpenApiTool] = {}
-    for path, method, operation in _operations(found):
-        tool = _tool(found, path, method, operation, shared)
-        if tool.spec.name not in tools:
-            tools[tool.spec.name] = tool
-    return tuple(tools.values())
-
-
-def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for path, item in document["paths"].items():
-        for method in _METHODS:
-            operation = item.get(method) if isinstance(item, dict) else None
-            if isinstance(operation, dict):
-                shared = item.get("parameters") or []
-                yield path, method, {**operation, "parameters": [*shared, *(operation.get("parameters") or [])]}
-
-
-def _tool(
-    document: Mapping[str, Any], path: str, method: str, operation: Mapping[str, Any], service: Service
-) -> OpenApiTool:
-    properties: dict[str, Any] = {}
-    required: list[str] = []
-    places: dict[str, str] = {}
-    for raw in operation["parameters"]:
-        one = _resolved(document, raw)
-        name, place = str(one.get("name", "")), str(one.get("in", ""))
-        if not name or place not in ("path", "query", "header"):
-            continue
-        properties[name] = {**one.get("schema", {}), "description": one.get("description", "")}
-        places[name] = place
-        required += [name] if place == "path" or one.get("required") else []
-    body = _resolved(document, operation.get("requestBody") or {})
-    schema = _resolved(document, ((body.get("content") or {}).get("application/json") or {}).get("schema") or {})
-    inside = schema.get("properties") if schema.get("type") == "object" else None
-    whole = bool(schema) and (not inside or bool(set(inside) & set(places)))
-    if schema:
-        inner = {_BODY: schema} if whole else schema["properties"]
-        properties |= inner
-        places |= dict.fromkeys(inner, _BODY)
-        needed = [_BODY] if whole else list(schema.get("required", []))
-        required += needed if body.get("required") or not whole else []
-    parameters = _local({"type": "object", "properties": properties, "required": list(dict.fromkeys(required))})
-    if definitions := (document.get("components") or {}).get("schemas"):
-        parameters["$defs"] = _local(definitions)
-    name = tool_name(operation.get("operationId") or f"{method}{path}") or "operation"
-    told = " ".join(filter(None, (operation.get("summary"), operation.get("description"))))
-    spec, wrong = foreign_spec(name, told or f"{method.upper()} {path}", parameters)
-    return OpenApiTool(spec, service, method, path, places, whole and wrong is None, service.timeout_s + 5.0)
-
-
-def _resolved(document: Mapping[str, Any], part: Any) -> dict[str, Any]:
-    """A part, a local reference followed; what leads nowhere, or in a circle, is empty."""
-    for _ in range(16):
-        if not isinstance(part, dict):
-            return {}
-        ref = part.get("$ref")
-        if not isinstance(ref, str):
-            return part
-        part = document if ref.startswith("#/") else {}
-        for step in ref.removeprefix("#/").split("/"):
-            part = part.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(part, dict) else None
-    return {}
-
-
-def _local(value: Any) -> Any:
-    """With references to the document's schemas as references to the schema's own definitions."""
-    if isinstance(value, dict):
-        return {
-            name: part.replace("#/components/schemas/", "#/$defs/", 1)
-            if name == "$ref" and isinstance(part, str) else _local(part)
-            for name, part in value.items()
-        }  # fmt: skip
-    return [_local(part) for part in value] if isinstance(value, list) else value
+    """The tools of a document alone; see `OpenApiTools.of`, which also says what is left out."""
+    return OpenApiTools.of(document, base_url=base_url, **service).tools

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shlex
+import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 from envgym.env import Env, Playable
 from envgym.messages import ToolSpec
 from envgym.options import hint
+from envgym.plain_text import visible
 from envgym.registry import EnvSpec, make_backend
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task, TaskSet, World
 from envgym.toolbox import Tool, ToolLimits
 from envgym_environments.lines import read_lines
 from envgym_environments.tool.env import Making, ToolPlay, exact_env
+from envgym_environments.tool.headers import filled_headers
 from envgym_environments.tool.office import Office, office_task
 
 if TYPE_CHECKING:
@@ -44,28 +47,31 @@ class _Foreign:
             await self.sandbox.close()
 
 
-def tool_tasks(count: int = 100, *, things: int = 4, path: str = "") -> TaskSet:
+def tool_tasks(count: int = 100, *, things: int = 4, seed: int = 0, path: str = "") -> TaskSet:
     """Tasks of the built-in office, or of a file: one JSON object per line, with the fields of `envgym.Task`.
 
-    Raises ValueError for a line that is no task, OSError without the file.
+    things: of an office; seed: what is asked in it. Raises ValueError for a line that is no task, OSError without
+    the file.
     """
     if not path:
         if not 1 <= things <= 10:
             raise ValueError(f"things is {things}; it must be from 1 to 10")
-        return TaskSet.lazy(lambda index: office_task(index, things=things), length=count)
+        return TaskSet.lazy(lambda index: office_task(index, things=things, seed=seed), length=count)
     return TaskSet(read_lines(path, Task.model_validate_json, what="task as JSON"))
 
 
-def make_tool_env(
+def make_tool_env(  # noqa: PLR0913  # one parameter per option
     task: Task, *, world: str = "", mcp: str | list[str] = "", openapi: str = "", base_url: str = "",
-    call_s: float = 20.0, calls: int = 32,
+    headers: Mapping[str, str] | None = None, call_s: float = 20.0, calls: int = 32,
 ) -> Env | Playable:  # fmt: skip
     """The tools that a task is played over; without any of these options those of the office.
 
     world: "module:name" of a plain function or class ``make(task, seed) -> ToolWorld``. mcp: the command of an
     MCP server, or its address. openapi: the path of a document. base_url: the address of its service, or that at
-    which the command of `mcp` serves instead of over its input and output. call_s: seconds of one call; calls: in
-    one message. A task may name its own in ``metadata["tools"]``, an object of these options.
+    which the command of `mcp` serves instead of over its input and output. headers: of each request to an address,
+    see `filled_headers`. call_s: seconds of one call; calls: in one message. A task may name its own tools in
+    ``metadata["tools"]``, an object of these options but for headers: no address that a task names gets a secret.
+    What of a document cannot be used is a warning.
     """
     given = {"world": world, "mcp": mcp, "openapi": openapi, "base_url": base_url}
     chosen = _chosen(task, given)
@@ -74,12 +80,18 @@ def make_tool_env(
         raise ValueError(f"tools are named by {' and '.join(places)}; name one of them")
     if chosen.get("base_url") and places not in (["mcp"], ["openapi"]):
         raise ValueError(f"base_url is {chosen['base_url']!r}, of nothing; it belongs to mcp or openapi")
+    if headers and not (mcp or openapi):
+        raise ValueError("headers are given, and no address beside them; they belong to mcp or openapi, as options")
+    filled = filled_headers(headers or {})
     limits: dict[str, Any] = {"deadline_s": call_s, "calls": calls}
     if not places:
         return exact_env(task, Office, limits)
     if places == ["world"]:
         return _of_world(task, str(chosen["world"]), limits)
-    making, specs = _mcp(task, chosen, call_s, None) if places == ["mcp"] else _openapi(chosen, call_s)
+    if places == ["openapi"]:
+        making, specs = _openapi(chosen, filled, call_s)
+    else:
+        making, specs = _mcp(task, _server(chosen, filled, call_s), None)
     return ToolPlay(task, making, specs, ToolLimits(**limits))
 
 
@@ -96,7 +108,7 @@ def make_tool_sandboxed(
     chosen = _chosen(task, {"mcp": mcp, "base_url": base_url})
     if not chosen.get("mcp"):
         raise ValueError(f"task {task.id!r}: no server is named; give its command as mcp, or as metadata.tools.mcp")
-    making, specs = _mcp(task, chosen, call_s, backend)
+    making, specs = _mcp(task, _server(chosen, {}, call_s, inside=True), backend)
     return ToolPlay(task, making, specs, ToolLimits(deadline_s=call_s, calls=calls))
 
 
@@ -126,12 +138,8 @@ def _of_world(task: Task, name: str, limits: dict[str, Any]) -> Env | Playable:
     return ToolPlay(task, make, specs, ToolLimits(**limits))
 
 
-def _mcp(
-    task: Task, chosen: Mapping[str, Any], call_s: float, backend: SandboxBackend | None
-) -> tuple[Making, Sequence[ToolSpec]]:
+def _mcp(task: Task, server: "McpServer", backend: SandboxBackend | None) -> tuple[Making, Sequence[ToolSpec]]:
     from envgym_environments.tool.mcp_tools import McpTools  # of the extra [mcp]
-
-    server = _server(chosen, call_s, backend is not None)
 
     async def connected(home: SandboxBackend | None, world: World) -> tuple[McpTools, Sandbox | None]:
         sandbox = None if home is None else await home.create(world)
@@ -158,11 +166,14 @@ def _mcp(
                 return tuple(tool.spec for tool in mcp.tools)
 
     inside = None if backend is None else [backend.name, world.model_dump(mode="json")]
-    return make, _known(json.dumps([server.command, server.url, inside]), specs)
+    told = [server.command, server.url, sorted(server.headers.items()), inside]
+    return make, _known(json.dumps(told), specs)
 
 
-def _server(chosen: Mapping[str, Any], call_s: float, inside: bool) -> "McpServer":
-    from envgym_environments.tool.mcp_tools import McpServer
+def _server(
+    chosen: Mapping[str, Any], headers: Mapping[str, str], call_s: float, *, inside: bool = False
+) -> "McpServer":
+    from envgym_environments.tool.mcp_tools import McpServer  # of the extra [mcp]
 
     where, url = chosen["mcp"], str(chosen.get("base_url") or "")
     if isinstance(where, str) and where.startswith(("http://", "https://")):
@@ -171,21 +182,26 @@ def _server(chosen: Mapping[str, Any], call_s: float, inside: bool) -> "McpServe
             raise ValueError(
                 f"mcp is the address {where!r}, and {besides} is for a program; give its command as mcp"
             )
-        return McpServer(url=where, call_s=call_s)
+        return McpServer(url=where, headers=headers, call_s=call_s)
     command = tuple(shlex.split(where) if isinstance(where, str) else where)
-    return McpServer(command, url=url, call_s=call_s)
+    return McpServer(command, url=url, headers=headers, call_s=call_s)
 
 
-def _openapi(chosen: dict[str, Any], call_s: float) -> tuple[Making, Sequence[ToolSpec]]:
-    from envgym_environments.tool.openapi import openapi_tools, read_document  # of the extra [mcp]
+def _openapi(
+    chosen: dict[str, Any], headers: Mapping[str, str], call_s: float
+) -> tuple[Making, Sequence[ToolSpec]]:
+    from envgym_environments.tool.openapi import OpenApiTools, read_document  # of the extra [mcp]
 
     document = read_document(str(chosen["openapi"]))
-    address = str(chosen.get("base_url", ""))
+    service: dict[str, Any] = {"base_url": str(chosen.get("base_url", "")), "headers": headers, "timeout_s": call_s}
+    found = OpenApiTools.of(document, **service)
+    if found.complaints:
+        warnings.warn(f"{chosen['openapi']}: {visible('; '.join(found.complaints), 2000)}", stacklevel=2)
 
     def make(task: Task, seed: int) -> _Foreign:
-        return _Foreign(openapi_tools(document, base_url=address, timeout_s=call_s))
+        return _Foreign(OpenApiTools.of(document, **service).tools)
 
-    return make, [tool.spec for tool in openapi_tools(document, base_url=address, timeout_s=call_s)]
+    return make, [tool.spec for tool in found.tools]
 
 
 _specs: dict[str, tuple[ToolSpec, ...]] = {}

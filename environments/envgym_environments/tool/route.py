@@ -3,11 +3,14 @@
 A model answers right when its skill in the question's topic reaches the question's difficulty; its card says
 how good it is in each topic, in words. Whoever asks the cheapest model that can gets 1.0; whoever pays more
 gets less, as the cost reward of Router-R1 has it, here relative to the least that a right answer costs.
+These models are scripted; with the option `actors` they are agents of the registry (see `route_agents`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import JsonValue
 
 from envgym.env import Step, StopReason
 from envgym.messages import Action, ToolCall
@@ -15,7 +18,8 @@ from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
 from envgym.tools import tool_spec
 from envgym_environments.experts import expert_of
-from envgym_environments.played import Answer, Rules, draws, lazy_tasks, played
+from envgym_environments.played import Answer, Played, Rules, draws, lazy_tasks, played
+from envgym_environments.tool.route_agents import RouteAgents, own_questions, problems
 from envgym_environments.words import company, person, pick, title, town
 
 __all__ = ["SPEC", "Route", "RouteState", "expert", "route_tasks"]
@@ -47,12 +51,16 @@ class Route(Rules[RouteState]):
 
     tools = (tool_spec(call_model), tool_spec(answer))
     state = RouteState
+    uses_seed = False
 
     def __init__(self, task: Task, *, weight: float = 0.5) -> None:
         if not 0 <= weight <= 1:
             raise ValueError(f"weight is {weight}; it must be 0 to 1")
         self.task, self._weight = task, weight
-        self._scene: dict[str, Any] = _scene(task.seed, int(str(task.metadata["models"])))
+        asked = task.metadata.get("difficulty")
+        self._scene: dict[str, Any] = _scene(
+            task.seed, int(str(task.metadata["models"])), None if asked is None else int(str(asked))
+        )
 
     def begin(self, seed: int) -> tuple[RouteState, str]:
         """The question and the cards of all models."""
@@ -89,16 +97,17 @@ class Route(Rules[RouteState]):
 
     def key(self, state: RouteState) -> str:
         """Whom one called."""
-        return "/".join(sorted(state.called))
+        return "/".join([str(len(state.called)), *sorted(state.called)])  # never "", which is unknown
 
     def legal(self, state: RouteState) -> tuple[str, ...] | None:
         """Any text can be an answer."""
         return None
 
 
-def _scene(seed: int, count: int) -> dict[str, Any]:
+def _scene(seed: int, count: int, asked: int | None) -> dict[str, Any]:
     rng = draws(seed, count, 0x40)
-    topic, difficulty = pick(rng, _TOPICS), int(rng.integers(4))
+    topic, drawn = pick(rng, _TOPICS), int(rng.integers(len(_HARD)))
+    difficulty = drawn if asked is None else asked - 1
     truth = pick(rng, (person, town, company, title))
     models: dict[str, Any] = {}
     for place, name in enumerate(_NAMES[:count]):
@@ -112,23 +121,46 @@ def _scene(seed: int, count: int) -> dict[str, Any]:
     return {"topic": topic, "difficulty": difficulty, "models": models, "truth": right, "least": min(able)}
 
 
-def route_tasks(count: int | None = 500, *, models: int = 4, seed: int = 0) -> TaskSet:
-    """`count` questions (None: without end) among 2 to 6 models. Raises ValueError for bounds that make none."""
+def route_tasks(
+    count: int | None = 500,
+    *,
+    models: int = 4,
+    difficulty: int | None = None,
+    questions: str | None = None,
+    seed: int = 0,
+) -> TaskSet:
+    """`count` questions (None: without end) among 2 to 6 models.
+
+    difficulty: of the questions, 1 (easy) to 4 (very hard); None draws it. The same question at another one has the
+    same models. questions: None for a quiz that only scripted models can answer; for models that are agents
+    "maths", drawn problems, or a file of JSON lines with "question", "answer" and, if you like, "split".
+    Raises ValueError for bounds that make none, and for a file that holds no questions.
+    """
     if not 2 <= models <= len(_NAMES):
         raise ValueError(f"models is {models}; it must be 2 to {len(_NAMES)}")
+    if difficulty is not None and not 1 <= difficulty <= len(_HARD):
+        raise ValueError(f"difficulty is {difficulty}; it must be 1 to {len(_HARD)}, or None for what is drawn")
+    if questions == "maths":
+        return lazy_tasks(lambda index, split: problems(index, split, difficulty, seed), count)
+    if questions is not None:
+        return TaskSet(own_questions(questions)[:count])
+    graded: dict[str, JsonValue] = {} if difficulty is None else {"difficulty": difficulty}
+    mark = "" if difficulty is None else f"/difficulty-{difficulty}"
 
     def make(index: int, split: str) -> Task:
         number = seed * 1_000_003 + index
-        scene = _scene(number, models)
+        scene = _scene(number, models, difficulty)
         prompt = f"Answer question {number} of the {scene['topic']} quiz, which is {_HARD[scene['difficulty']]}."
-        return Task(id=f"route/{seed}/{models}/{index}", prompt=prompt, split=split, seed=number,
-                    metadata={"models": models})  # fmt: skip
+        return Task(id=f"route/{seed}/{models}/{index}{mark}", prompt=prompt, split=split, seed=number,
+                    metadata={"models": models, **graded})  # fmt: skip
 
     return lazy_tasks(make, count)
 
 
 def _decide(task: Task, seen: Sequence[Step]) -> Action:
-    """Read the cards, call the cheapest model that is good enough, say what it says."""
+    """Read the cards, call the cheapest model that is good enough, say what it says; of agents it asks none."""
+    if "answer" in task.metadata:
+        return Action.call("answer", value=str(task.metadata["answer"]))
     if len(seen) > 1:
         return Action.call("answer", value=seen[-1].text.partition(" says: ")[2])
     question, _, *cards = seen[0].text.splitlines()
@@ -142,10 +174,20 @@ def _decide(task: Task, seen: Sequence[Step]) -> Action:
 
 expert = expert_of(_decide)
 
+
+def _make(task: Task, *, actors: Any = None, weight: float = 0.5, dear: float = 0.01) -> Played[Any]:
+    """actors: of models that are agents a price each. weight: of the cost. dear: US dollars that cost all of it."""
+    if actors is not None:
+        return played(RouteAgents)(task, actors=actors, weight=weight, dear=dear)
+    if "answer" in task.metadata:
+        raise ValueError(f"task {task.id!r} asks what no scripted model knows: name models by the option actors")
+    return played(Route)(task, weight=weight)
+
+
 SPEC = EnvSpec(
     name="route",
     tasks=route_tasks,
-    make=played(Route),
-    description="Several models with prices and skills: the right answer for the least money.",
+    make=_make,
+    description="Several models (scripted ones or agents) with prices: the right answer for the least money.",
     in_process=True,
 )

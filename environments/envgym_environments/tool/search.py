@@ -56,6 +56,7 @@ class Search(Rules[SearchState]):
 
     tools = (tool_spec(search), tool_spec(read), tool_spec(answer))
     state = SearchState
+    uses_seed = False
 
     def __init__(self, task: Task, *, searches: int = 12, shown: int = 5, retrieval: str = "bm25") -> None:
         if searches < 1 or shown < 1:
@@ -183,8 +184,9 @@ def search_tasks(
     """`count` questions (None: without end), fifty to a drawn corpus; held-out questions have corpora of their own.
 
     hops: 1 to 3; None takes all in turn. corpus, questions: your own, as JSON lines: objects with "title" and
-    "text", and with "question", "answer" and, if you like, "split". Raises ValueError for bounds that make
-    none, and where only one of the two files is named.
+    "text", and with "question", "answer" and, if you like, "split" and "path", the titles that lead to the answer,
+    which the expert reads. Raises ValueError for bounds that make none, where only one of the two files is named,
+    and for a path that is no list of titles.
     """
     if (corpus is None) != (questions is None):
         raise ValueError(f"corpus is {corpus!r} and questions {questions!r}; name both files, or none")
@@ -196,15 +198,32 @@ def search_tasks(
     return lazy_tasks(lambda index, split: _task(index, split, hops, seed), count)
 
 
-def _question(line: str) -> tuple[str, str, str]:
+def _question(line: str) -> dict[str, JsonValue]:
     raw = json.loads(line)
-    return str(raw["question"]), str(raw["answer"]), str(raw.get("split", "heldout"))
+    path = raw.get("path", [])
+    if not isinstance(path, list) or not all(isinstance(title, str) for title in path):
+        raise ValueError(f"path is {path!r}; it must be a list of titles")
+    return {
+        "question": str(raw["question"]),
+        "answer": str(raw["answer"]),
+        "split": str(raw.get("split", "heldout")),
+        "path": path,
+    }
 
 
-def _own(index: int, asked: tuple[str, str, str], corpus: str) -> Task:
-    question, answer, split = asked
-    data: dict[str, JsonValue] = {"corpus": str(Path(corpus).absolute()), "answer": answer}
-    return Task(id=f"search/own/{index}", prompt=question, split=split, seed=index, metadata=data)
+def _own(index: int, asked: dict[str, JsonValue], corpus: str) -> Task:
+    data: dict[str, JsonValue] = {
+        "corpus": str(Path(corpus).absolute()),
+        "answer": asked["answer"],
+        "path": asked["path"],
+    }
+    return Task(
+        id=f"search/own/{index}",
+        prompt=str(asked["question"]),
+        split=str(asked["split"]),
+        seed=index,
+        metadata=data,
+    )
 
 
 def _task(index: int, split: str, hops: int | None, seed: int) -> Task:
@@ -216,11 +235,11 @@ def _task(index: int, split: str, hops: int | None, seed: int) -> Task:
     kind, *chain = _HOPS[question]
     has = {"firm": "seat", "book": "author", "person": "works"}[kind]
     subject = value = pick(rng, [title for title, known in facts.items() if has in known])
-    path = []
+    path: list[JsonValue] = []
     for relation in chain:
         path.append(value)
         value = facts[value][relation]
-    data: dict[str, JsonValue] = {"world": world, "hops": wanted, "answer": value, "path": "|".join(path)}
+    data: dict[str, JsonValue] = {"world": world, "hops": wanted, "answer": value, "path": path}
     return Task(
         id=f"search/{seed}/{wanted}/{index}",
         prompt=question.format(subject),
@@ -231,12 +250,14 @@ def _task(index: int, split: str, hops: int | None, seed: int) -> Task:
 
 
 def _decide(task: Task, seen: Sequence[Step]) -> Action:
-    """Search for and read each document on the way from the subject to the answer."""
-    path = str(task.metadata["path"]).split("|")
-    done = len(seen) - 1
+    """Search for and read each document on the way to the answer; where none is known, search by the question."""
+    path, done = task.metadata["path"], len(seen) - 1
+    assert isinstance(path, list)
+    if not path and not done:
+        return Action.call("search", query=task.prompt)
     if done >= 2 * len(path):
         return Action.call("answer", value=str(task.metadata["answer"]))
-    title = path[done // 2]
+    title = str(path[done // 2])
     return Action.call("read", title=title) if done % 2 else Action.call("search", query=title)
 
 

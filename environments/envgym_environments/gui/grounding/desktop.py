@@ -25,11 +25,17 @@ from envgym_environments.played import draws
 __all__ = ["SPEC", "DesktopQuestions", "desktop_grounding_tasks"]
 
 _ASKED = frozenset(
-    ("push button", "button", "toggle button", "check box", "radio button", "menu", "text", "combo box")
-)
+    ("push button", "button", "toggle button", "check box", "radio button", "menu", "text", "combo box",
+     "table cell", "table column header")
+)  # fmt: skip
+_ASKED_BY_NAME = frozenset(("table cell",))
+"""Those without a name are the row and the picture in it, around and beside the one that has one."""
 _STATED = ("click", "type_text")
 """Steps of a way that are one action of the unified space: with keys alone there is none."""
 _KINDS = (*KINDS, PREDICT)
+_PREDICTED = ("arithmetic", "root", "rename", "collect", "enter", "move", "total", "discard")
+_ASKED_ABOUT = ("arithmetic", "append", "enter", "move", "root", "delete", "total", "tidy")
+"""Kinds of `desktop`: calculator, terminal, editor, spreadsheet, file manager."""
 
 
 class DesktopQuestions:
@@ -53,11 +59,8 @@ class DesktopQuestions:
         view = await screen.view(tree=True, image=True)
         if view.image is None:
             raise EnvironmentFailure(f"task {task.id!r}: the display gives no picture")
-        marks = (
-            Mark(node.role, node.name, box) for node in view.tree or () if (box := _box(node, view)) is not None
-        )
         act = _act(known["way"], known["acts"], view) if known["kind"] == PREDICT else None
-        shown = Shown(view.image, view.size, tuple(mark for mark in marks if mark.role in _ASKED), act)
+        shown = Shown(view.image, view.size, _marks(view), act)
         return posed(task, shown, known["goal"])
 
     async def _opened(self) -> tuple[Screen, Sandbox]:
@@ -97,6 +100,17 @@ def _meant(view: ScreenView, wanted: str) -> Node:
     return found[0]
 
 
+def _marks(view: ScreenView) -> tuple[Mark, ...]:
+    """What may be asked for."""
+    found = []
+    for node in view.tree or ():
+        if node.role in _ASKED and (node.name or node.role not in _ASKED_BY_NAME):
+            box = _box(node, view)
+            if box is not None:
+                found.append(Mark(node.role, node.name, box))
+    return tuple(found)
+
+
 def _box(node: Node, view: ScreenView) -> tuple[float, float, float, float] | None:
     box = node.box
     return clipped((float(box.x), float(box.y), float(box.x + box.width), float(box.y + box.height)), view.size)
@@ -125,18 +139,16 @@ def desktop_grounding_tasks(count: int | None = 800, *, kind: str | None = None,
     if count is not None and count < 1:
         raise ValueError(f"count is {count}; it must be at least 1, or None for tasks without end")
     kinds = [kind] if kind else list(_KINDS)
-    problems = {
-        one: desktop_tasks(None, kind=one, seed=seed) for one in ("arithmetic", "root", "rename", "collect")
-    }
-    named = {one: desktop_tasks(None, kind=one, seed=seed) for one in ("arithmetic", "append", "root", "delete")}
+    shown = {one: desktop_tasks(None, kind=one, seed=seed) for one in {*_PREDICTED, *_ASKED_ABOUT}}
 
     def make(index: int) -> Task:
         way = kinds[index % len(kinds)]
-        among = list((problems if way == PREDICT else named).values())
-        problem = among[(index // len(kinds)) % len(among)][index]
+        among = _PREDICTED if way == PREDICT else _ASKED_ABOUT
+        problem = shown[among[(index // len(kinds)) % len(among)]][index]
         known: Any = problem.metadata
         most = next((at for at, step in enumerate(known["way"]) if step[0] not in _STATED), len(known["way"]))
-        acts = int(draws(seed, index, 0xDE5D).integers(most + 1))
+        ends = most == len(known["way"]) or way != PREDICT  # else what comes then is no such action
+        acts = int(draws(seed, index, 0xDE5D).integers(most + ends))
         return Task(
             id=f"desktop-grounding/{seed}/{known['kind']}/{way}/{index}",
             prompt=f"A question about a screenshot of {known['program'][0]}.",

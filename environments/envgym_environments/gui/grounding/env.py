@@ -245,7 +245,10 @@ def _on_a_path(walk: Task, way: str, seed: int) -> Task:
     """Somewhere on the way of a task of `web-sites`; where that ends with an answer, not at its end."""
     known = walk.metadata
     goal = drawn(task_key(walk, SITES), str(known["kind"]), walk.seed)
-    acts = int(draws(seed, walk.seed, 0x57E9).integers(len(goal.path) + (goal.answer is None)))
+    # the unified space has no upload, so nobody is asked for one
+    stops = [at for at in range(len(goal.path) + (goal.answer is None))
+             if way != PREDICT or at == len(goal.path) or goal.path[at].what != "upload"]  # fmt: skip
+    acts = stops[int(draws(seed, walk.seed, 0x57E9).integers(len(stops)))]
     return Task(
         id=f"grounding/{seed}/site/{known['site']}/{way}/{walk.seed}",
         prompt=f"A question about a screenshot of the {known['site']}.",
@@ -281,5 +284,6 @@ SPEC = EnvSpec(
     name="grounding",
     tasks=grounding_tasks,
     make=_make,
+    seeded=True,
     description="Screenshots of web pages or a folder: where to click, what comes next; rules of GUI-R1 and UI-R1.",
 )

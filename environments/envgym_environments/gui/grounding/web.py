@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from envgym.browsing import open_browser
 from envgym.errors import EnvironmentFailure
-from envgym.page import Browser, Folder, Node, Page, PageLimits, PageSpec, PageView, UnixSocket, Wanted
-from envgym.page_actions import Click, Fill, Hover, PageAction, Select, Target
+from envgym.page import Browser, Folder, Node, Page, PageLimits, PageSpec, PageView, Wanted
+from envgym.page_actions import Click, Fill, Hover, PageAction, Select, Target, Upload
 from envgym.page_text import acted_text
 from envgym_environments.gui.grounding.asking import Mark, clipped
 from envgym_environments.gui.grounding.rewards import Truth
@@ -71,19 +71,18 @@ class WebScreens:
         if self._shows != ("site", key):
             await self._leave()
             self._served = Served(key.site, build(key))
-            await self._served.server.open()
-            sites = {key.site.origin: UnixSocket(self._served.server.path)}
+            sites = {key.site.origin: await self._served.open()}
             spec = PageSpec(sites, start=f"{key.site.origin}/", size=SIZE, scripts=(STILL,), limits=_PATIENT)
-            self._served.reset()
+            await self._served.reset()
             self._page = await self._opened().page(spec)
             self._shows = ("site", key)
         elif self._served is not None and self._page is not None:
-            self._served.reset()
+            await self._served.reset()
             await self._page.restart()
         page = self._page
         assert page is not None
         for do in goal.path[:count]:
-            acted = await page.act(_page_act(do, await page.view(Wanted())))
+            acted = await page.act(_page_act(do, await page.view(Wanted()), goal))
             if not acted.outcome.ok:
                 raise EnvironmentFailure(
                     f"the expert's {do} cannot be done in {key.site.name}: {acted_text(acted)}"
@@ -144,13 +143,15 @@ def _found(do: Do, nodes: tuple[Node, ...]) -> Node | None:
     return None
 
 
-def _page_act(do: Do, view: PageView) -> PageAction:
+def _page_act(do: Do, view: PageView, goal: Goal) -> PageAction:
     node = _found(do, view.tree or ())
     if node is None:
         raise EnvironmentFailure(f"{view.url} has no {do.role} {do.name!r}, which the expert uses")
     target = Target(ref=node.ref)
     if do.what == "click":
         return Click(target)
+    if do.what == "upload":
+        return Upload(target, {do.value: goal.files[do.value]})
     return Select(target, (do.value,)) if do.what == "select" else Fill(target, do.value)
 
 

@@ -1,7 +1,6 @@
 """Tasks of `propose-solve`: the kind of a proposal, and what was proposed before; and its registration."""
 
 import json
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
 from envgym_environments.lines import read_lines
 from envgym_environments.played import draws, lazy_tasks
+from envgym_environments.splits import belongs
 from envgym_environments.tool.propose_solve.env import PROPOSER, ProposeSolve
 from envgym_environments.tool.propose_solve.library import KINDS, LIBRARY, Triple
 from envgym_environments.words import pick, some
@@ -47,7 +47,7 @@ def propose_solve_tasks(
         one = kind or KINDS[index % len(KINDS)]
         for _ in range(_DRAWS):
             shown, program = some(rng, known, min(references, len(known))), pick(rng, known)["program"]
-            if (zlib.crc32(json.dumps([shown, program]).encode()) % 5 == 0) == (split == "heldout"):
+            if belongs([list[JsonValue](shown), program], split):
                 break  # what is asked for belongs to one split; of a few triples there may be no other
         return Task(
             id=f"propose-solve/{seed}/{one}/{index}",

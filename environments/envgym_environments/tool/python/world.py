@@ -12,6 +12,7 @@ from envgym.registry import EnvSpec
 from envgym.task import Task, TaskSet
 from envgym_environments.experts import expert_of
 from envgym_environments.played import draws, lazy_tasks
+from envgym_environments.splits import of_split
 from envgym_environments.tool.python.maths import MATHS
 from envgym_environments.tool.python.play import PythonEnv
 from envgym_environments.tool.python.tables import draw_table
@@ -27,7 +28,8 @@ def python_tasks(
 ) -> TaskSet:
     """`count` tasks (None: without end). difficulty: 1 to 5, None takes all in turn; every fifth is held out.
 
-    Raises ValueError for another topic, a difficulty out of bounds or a count below one.
+    No training task asks what a held-out one asks. Raises ValueError for another topic, a difficulty out of bounds
+    or a count below one.
     """
     if topic not in ("maths", "data", "both"):
         raise ValueError(f"topic is {topic!r}; it must be 'maths', 'data' or 'both'")
@@ -37,7 +39,7 @@ def python_tasks(
     def make(index: int, split: str) -> Task:
         level = difficulty or 1 + (index + index // 5) % 5
         kind = topic if topic != "both" else ("maths", "data")[(index // 2 + index) % 2]
-        question, program, data, answer = _drawn(kind, level, seed, index)
+        question, program, data, answer = _drawn(kind, level, (seed, index), split)
         return Task(
             id=f"python/{seed}/{kind}/{level}/{index}",
             prompt=f"{question}\nCompute it with the tool python, then give the answer.",
@@ -50,12 +52,13 @@ def python_tasks(
 
 
 @lru_cache(maxsize=4096)
-def _drawn(kind: str, level: int, seed: int, index: int) -> tuple[str, str, str, str]:
-    rng = draws(seed, index, level, 0x97)
-    if kind == "data":
+def _drawn(kind: str, level: int, at: tuple[int, int], split: str) -> tuple[str, str, str, str]:
+    rng = draws(*at, level, 0x97)
+    if kind == "data":  # no two tables are alike
         question, program, data = draw_table(rng, level)
     else:
-        (question, program), data = pick(rng, MATHS)(rng, level), ""
+        drawn = of_split(split, lambda _: pick(rng, MATHS)(rng, level), lambda problem: problem[0])
+        (question, program), data = drawn, ""
     return question, program, data, _printed(program, data)
 
 

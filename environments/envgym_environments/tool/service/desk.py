@@ -14,7 +14,7 @@ import msgspec
 from envgym.messages import ToolCall, ToolSpec
 from envgym.tools import tool_spec
 
-__all__ = ["Case", "Desk", "Refused", "replayed", "specs_of"]
+__all__ = ["Act", "Case", "Desk", "Refused", "replayed", "specs_of"]
 
 
 class Refused(Exception):  # nothing failed: the service says no
@@ -42,6 +42,23 @@ class Desk(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A call that must have been made, whatever it did. compared: the arguments that count; None: all it has."""
+
+    name: str
+    arguments: dict[str, Any]
+    compared: list[str] | None = None
+
+    def is_done_by(self, call: ToolCall) -> bool:
+        """Whether this call is that one; an argument that either lacks is equal where both do."""
+        names = call.arguments.keys() if self.compared is None else self.compared
+        return call.name == self.name and all(
+            (name in call.arguments, call.arguments.get(name)) == (name in self.arguments, self.arguments.get(name))
+            for name in names
+        )
+
+
 @dataclass(slots=True)
 class Case:
     """One user and what they want.
@@ -55,6 +72,9 @@ class Case:
     before: calls that were made before the case begins. holds: questions to the desk that must be answered yes at
     the end; compared: whether the database must be what gold makes of it.
     instructions: the same for a user that is played by a model.
+    basis: what counts, where the case says so, of DB, ENV_ASSERTION, COMMUNICATE, ACTION (tau2's words); None: the
+    database, `holds`, `tell`, and that the policy was kept. acts: calls that must be made, of ACTION. judged:
+    sentences that must be true of what the agent did, which only a judge can say.
     """
 
     opening: str
@@ -70,6 +90,13 @@ class Case:
     compared: bool = True
     instructions: str = ""
     recalls: dict[str, str] = field(default_factory=dict)
+    basis: list[str] | None = None
+    acts: list[Act] = field(default_factory=list)
+    judged: list[str] = field(default_factory=list)
+
+    def counts(self, what: str) -> bool:
+        """Whether one of these parts (separated by "|") is in the basis; without a basis everything counts."""
+        return self.basis is None or not set(what.split("|")).isdisjoint(self.basis)
 
 
 @cache

@@ -99,7 +99,7 @@ def draw_files(rng: np.random.Generator, level: int) -> tuple[dict[str, Any], Ca
         code = f"{pick(rng, ('AX', 'BT', 'CM', 'DK'))}{1000 + 7 * number}"
         files[path] = f"{words.title(rng)}\nwritten by {words.person(rng)}\nnumber {code}"
     db = {"files": files}
-    return db, _MAKERS[level - 1](rng, db)
+    return db, pick(rng, _BY_LEVEL[level])(rng, db)
 
 
 def _own(db: dict[str, Any]) -> list[str]:
@@ -136,6 +136,19 @@ def _rename(rng: np.random.Generator, db: dict[str, Any]) -> Case:
         "me",
         {"name|what": f"To {name}."},
         gold=[_moved(path, f"{folder}/{name}")],
+        looks=[_see(folder)],
+    )
+
+
+def _copy(rng: np.random.Generator, db: dict[str, Any]) -> Case:
+    path = pick(rng, _own(db))
+    folder, _, name = path.rpartition("/")
+    target = pick(rng, [one for one in _FOLDERS[:5] if f"{one}/{name}" not in db["files"]])
+    return Case(
+        f"I need {name} of {folder} in another folder, too.",
+        "me",
+        {"where|folder|which": f"In {target}."},
+        gold=[ToolCall(name="copy_file", arguments={"path": path, "to": f"{target}/{name}"})],
         looks=[_see(folder)],
     )
 
@@ -187,4 +200,4 @@ def _hard(rng: np.random.Generator, db: dict[str, Any]) -> Case:
     return Case(f"Which file holds the number {number}?", "me", {}, looks=[search], tell=[name])
 
 
-_MAKERS = (_trash, _rename, _collect, _noted, _hard)
+_BY_LEVEL = {1: (_trash,), 2: (_rename, _copy), 3: (_collect,), 4: (_noted,), 5: (_hard,)}

@@ -173,7 +173,7 @@ def draw_office(rng: np.random.Generator, level: int) -> tuple[dict[str, Any], C
             "body": f"The reference is {code}.",
         }
     db = {"contacts": contacts, "events": events, "mails": mails}
-    return db, _MAKERS[level - 1](rng, db)
+    return db, pick(rng, _BY_LEVEL[level])(rng, db)
 
 
 def _see(day: str) -> ToolCall:
@@ -200,6 +200,17 @@ def _create(rng: np.random.Generator, db: dict[str, Any]) -> Case:
         facts,
         looks=[_see(event["day"])],
         gold=[ToolCall(name="create_event", arguments=arguments)],
+    )
+
+
+def _label(rng: np.random.Generator, db: dict[str, Any]) -> Case:
+    mail, label = pick(rng, list(db["mails"].values())), pick(rng, ("done", "later", "important"))
+    return Case(
+        f"There is a mail '{mail['subject']}': label it, please.",
+        "me",
+        {"label|how|which|what": f"As {label}."},
+        gold=[ToolCall(name="label_mail", arguments={"mail_id": mail["mail_id"], "label": label})],
+        looks=[ToolCall(name="search_mail", arguments={"word": mail["subject"]})],
     )
 
 
@@ -268,4 +279,4 @@ def _hard(rng: np.random.Generator, db: dict[str, Any]) -> Case:
     )
 
 
-_MAKERS = (_create, _forward, _move, _clear, _hard)
+_BY_LEVEL = {1: (_create,), 2: (_forward, _label), 3: (_move,), 4: (_clear,), 5: (_hard,)}

@@ -8,6 +8,7 @@ from typing import Any
 
 from envgym.messages import ToolCall
 from envgym_environments.tool.service.desk import Refused
+from envgym_environments.tool.service.sums import calculated
 
 __all__ = ["Retail"]
 
@@ -22,6 +23,7 @@ class Retail:
         "get_order_details",
         "get_product_details",
         "list_all_product_types",
+        "calculate",
         "transfer_to_human_agents",
     )
     writes = (
@@ -111,6 +113,10 @@ class Retail:
     def list_all_product_types(self) -> str:
         """List the names and ids of all products."""
         return json.dumps({product["name"]: key for key, product in sorted(self.db["products"].items())})
+
+    def calculate(self, expression: str) -> str:
+        """Work out a sum of numbers with + - * / and brackets."""
+        return calculated(expression)
 
     def transfer_to_human_agents(self, summary: str) -> str:
         """Give the case to a person, who sees the summary. This ends it."""

@@ -26,16 +26,16 @@ NO = "cannot|can't|unable|not able|not possible|not allowed"
 
 def draw_retail(rng: np.random.Generator, level: int) -> tuple[dict[str, Any], Case]:
     """A database of 12 products, 16 customers and their orders, and a case in it."""
-    products = dict(_product(rng, number) for number in range(12))
-    db: dict[str, Any] = {"users": {}, "orders": {}, "products": products}
-    for number in range(16):
-        _user(rng, db, number)
-    makers = _BY_LEVEL[level]
-    for _ in range(200):
-        case = pick(rng, makers)(rng, db, pick(rng, list(db["users"].values())))
-        if case is not None:
-            return db, case
-    raise AssertionError("among sixteen customers none has such a case")
+    while True:
+        products = dict(_product(rng, number) for number in range(12))
+        db: dict[str, Any] = {"users": {}, "orders": {}, "products": products}
+        for number in range(16):
+            _user(rng, db, number)
+        for _ in range(200):
+            case = pick(rng, _BY_LEVEL[level])(rng, db, pick(rng, list(db["users"].values())))
+            if case is not None:
+                return db, case
+        # among some sixteen customers none has such a case: other ones are drawn (of 2,500 tasks for one)
 
 
 def _product(rng: np.random.Generator, number: int) -> tuple[str, dict[str, Any]]:

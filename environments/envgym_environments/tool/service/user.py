@@ -13,7 +13,8 @@ from envgym_environments.tool.service.wishes import WHAT, objection
 __all__ = ["GOODBYE", "agrees", "answer_of", "told", "told_of"]
 
 GOODBYE = "Thank you, that is all. Goodbye."
-_DONE = re.compile(r"anything else|something else|else i can|goodbye|all done|is (now )?done|all set")
+_MORE = re.compile(r"anything else|something else|else i can|goodbye")
+_DONE = re.compile(r"all done|is (now )?done|all set")
 _CONFIRM = re.compile(
     r"confirm|proceed|shall i|should i|do you want me|would you like me|is that (right|ok)|\byes\b"
 )
@@ -31,11 +32,12 @@ def agrees(said: str) -> bool:
 def answer_of(case: Case, stated: int, text: str) -> tuple[str, int, bool]:
     """What the user answers, how many of the case's wants they have stated now, and whether it was a yes."""
     low = text.lower()
-    if _DONE.search(low):
+    proposal = "?" in text and _CONFIRM.search(low)  # "its label is done then, shall I proceed?" ends nothing
+    if _MORE.search(low) or (_DONE.search(low) and not proposal):
         return (GOODBYE, stated, False) if stated >= len(case.wants) else (case.wants[stated], stated + 1, False)
     if "?" in text:
         asked = _asked(case, low)
-        if _CONFIRM.search(low):
+        if proposal:
             why = objection(case, text)
             if why != WHAT or not asked:  # "confirm your name" wants the name, no yes
                 return why or "Yes, please.", stated, not why

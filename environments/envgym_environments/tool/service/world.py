@@ -3,7 +3,8 @@
 What counts is the end: the database is what it should be, the user was told what had to be told, and the policy was
 kept on the way (who calls is known, a change was confirmed, nobody else's things were touched). The user is
 scripted; with ``user="actor"`` a second actor of the episode, named "user", plays them: any agent over any policy
-or endpoint (`envgym.play` takes an agent for each name).
+or endpoint (``envgym collect --actor user=AGENT``; `envgym.play` takes an agent for each name). What the end earns
+is the agent's, whoever has the last word.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from pydantic import JsonValue
 
 from envgym.env import THE_AGENT, Step, StopReason
 from envgym.messages import Action, Message, ToolCall
@@ -23,6 +25,7 @@ from envgym.task import Task, TaskSet
 from envgym.tools import compact
 from envgym_environments.experts import expert_of
 from envgym_environments.played import Answer, Rules, draws, lazy_tasks, played
+from envgym_environments.splits import of_split
 from envgym_environments.tool.service.desk import Case, Desk, Refused, replayed, specs_of
 from envgym_environments.tool.service.files import Files, draw_files
 from envgym_environments.tool.service.office import Office, draw_office
@@ -39,6 +42,9 @@ _DESKS: dict[str, Any] = {
     "office": (Office, draw_office),
     "retail": (Retail, draw_retail),
 }
+_COUNTS = {"state": "DB|ENV_ASSERTION", "told": "COMMUNICATE", "kept": "", "acted": "ACTION"}
+"""The channels, and of which parts of a case's basis they are; that the policy was kept counts without a basis."""
+
 _GREETINGS = ("", "Hello. ", "Hi there! ", "Good morning. ", "Hey, ", "Good day. ")
 _BYE = re.compile(r"goodbye|###stop###", re.IGNORECASE)
 _MOST_SAID = 60
@@ -50,7 +56,7 @@ class ServiceState:
 
     db: as it is now. said: the agent's words. stated: wants that the user spoke of. confirmed: the user said yes.
     known: ids that looking gave. done: changes made, as JSON. broken: how the policy was broken. waiting: for the
-    user, where an actor plays them; heard: their words.
+    user, where an actor plays them; heard: their words. acted: numbers of the case's acts that were called.
     """
 
     db: dict[str, Any]
@@ -62,6 +68,7 @@ class ServiceState:
     broken: list[str] = field(default_factory=list)
     waiting: bool = False
     heard: list[str] = field(default_factory=list)
+    acted: list[int] = field(default_factory=list)
 
 
 class Service(Rules[ServiceState]):
@@ -122,6 +129,8 @@ class Service(Rules[ServiceState]):
         writes = call.name in desk.writes
         before = msgspec.json.encode(state.db) if writes else b""
         broken = self._breaks(state, desk, call) if writes else []
+        done = {number for number, act in enumerate(self._case.acts) if act.is_done_by(call)}
+        state.acted = sorted(done | set(state.acted))
         try:
             text = str(getattr(desk, call.name)(**call.arguments))
         except Refused as error:
@@ -149,16 +158,29 @@ class Service(Rules[ServiceState]):
         return found
 
     def _end(self, state: ServiceState, text: str) -> Answer:
-        right, share = float(self._right(state)), told(self._case, state.said)
-        kept = float(not state.broken)
-        reward = float(right == share == kept == 1.0)
-        channels = {"reward": reward, "state": right, "told": share, "kept": kept}
-        return Answer(text, reward, StopReason.GOAL if reward else StopReason.SUBMITTED, channels)
+        case = self._case
+        channels = {
+            "state": float(self._right(state)),
+            "told": told(case, state.said),
+            "kept": float(not state.broken),
+        }
+        if case.acts:
+            channels["acted"] = len(state.acted) / len(case.acts)
+        counted = [name for name, part in _COUNTS.items() if name in channels and case.counts(part)]
+        reward = float(all(channels[name] == 1.0 for name in counted)) if counted else None
+        if reward is not None:
+            channels["reward"] = reward
+        return Answer(
+            text, reward, StopReason.GOAL if reward else StopReason.SUBMITTED, channels,
+            earned_by=THE_AGENT,  # also where the user has the last word
+            silent=("judged",) if case.judged else (),
+        )  # fmt: skip
 
     def _right(self, state: ServiceState) -> bool:
         """Whether the database is as it should be."""
         case, desk = self._case, self._desk(state.db)  # type: ignore[call-arg]  # a Protocol has no constructor
-        if not all(getattr(desk, call.name)(**call.arguments) for call in case.holds):
+        held = case.holds if case.counts("ENV_ASSERTION") else []
+        if not all(getattr(desk, call.name)(**call.arguments) for call in held):
             return False
         return not case.compared or state.db == replayed(self._desk, msgspec.json.decode(self._db), case.gold)
 
@@ -170,6 +192,7 @@ class Service(Rules[ServiceState]):
         """
         words = [state.said, state.heard] if self._acted else [len(state.said), told_of(self._case, state.said)]
         where = [state.stated, state.confirmed, state.waiting, sorted(set(state.known)), state.done, state.broken]
+        where += [state.acted] if self._case.acts else []
         return hashlib.blake2b(msgspec.json.encode([*words, *where]), digest_size=16).hexdigest()
 
 
@@ -196,6 +219,15 @@ def _drawn(service: str, level: int, seed: int) -> tuple[bytes, Case]:
     return msgspec.json.encode(db), case
 
 
+_APART = 1_000_000_000_000
+"""Between the numbers of one task's draws: no seed and index below it share one."""
+
+
+def _said_by(case: Case, service: str) -> JsonValue:
+    """All that a user says: what no training task and held-out task have in common."""
+    return [service, case.opening, list(case.wants), dict(case.facts)]
+
+
 def service_tasks(
     count: int | None = 1000,
     *,
@@ -203,15 +235,18 @@ def service_tasks(
     difficulty: int | None = None,
     seed: int = 0,
     path: str | None = None,
+    judged: bool = False,
 ) -> TaskSet:
     """`count` drawn tasks (None: without end), each with a database of its own; every fifth is held out.
 
     service, difficulty (1 to 5): None takes all in turn. path: a folder of tau2's retail, airline or mock domain
-    instead, with ``tasks.json`` and ``db.json``. Raises ValueError for another service, a difficulty out of bounds
-    or a count below one.
+    instead, with ``tasks.json`` and ``db.json``; judged: with those of its tasks that need a judge. Raises
+    ValueError for another service, a difficulty out of bounds or a count below one.
     """
     if path is not None:
-        return tau2_tasks(Path(path))[:count]
+        return tau2_tasks(Path(path), judged=judged)[:count]
+    if judged:
+        raise ValueError("judged is for the tasks of a folder, and path names none; drawn tasks need no judge")
     if service is not None and service not in _DESKS:
         raise ValueError(f"service is {service!r}; it must be one of {', '.join(_DESKS)}, or None for all in turn")
     if difficulty is not None and not 1 <= difficulty <= 5:
@@ -220,8 +255,13 @@ def service_tasks(
     def make(index: int, split: str) -> Task:
         kind = service or sorted(_DESKS)[index % len(_DESKS)]
         level = difficulty or 1 + (index // 3 + index // 15) % 5
-        number = seed * 1_000_003 + index
-        _, case = _drawn(kind, level, number)
+        first = seed * 1_000_003 + index
+        number = of_split(
+            split,
+            lambda again: first + again * _APART,
+            lambda number: _said_by(_drawn(kind, level, number)[1], kind),
+        )
+        case = _drawn(kind, level, number)[1]
         return Task(
             id=f"service/{seed}/{kind}/{level}/{index}",
             prompt=case.opening,
@@ -259,4 +299,5 @@ SPEC = EnvSpec(
     make=played(Service),
     description="A desk with tools, a policy and a user (retail, office, files), graded by state and words.",
     in_process=True,
+    seeded=True,
 )

@@ -1,8 +1,9 @@
 """Tasks of a Spider or BIRD folder: its questions, its queries, its SQLite files, read where they lie.
 
-Spider: ``dev.json``, ``train_spider.json`` ... beside ``database/ID/ID.sqlite``; BIRD: ``dev.json`` or
-``train.json`` beside ``dev_databases`` or ``train_databases``. An answer is graded on the one database there is,
-so a constant that happens to be right counts; generated tasks have a second database against that.
+Spider: ``dev.json``, ``train_spider.json`` ... beside ``database/ID/ID.sqlite``, ``test.json`` beside
+``test_database``; BIRD: ``dev.json``, ``train.json`` or ``mini_dev_sqlite.json`` beside ``dev_databases`` or
+``train_databases``. An answer is graded on the one database there is, so a constant that happens to be right
+counts; generated tasks have a second database against that.
 """
 
 import json
@@ -14,8 +15,9 @@ from envgym.task import Task, TaskSet
 
 __all__ = ["asks_for_order", "folder_tasks"]
 
-_DATABASES = ("database", "dev_databases", "train_databases", "databases")
-_SKIPPED = {"tables.json", "dev_tables.json", "train_tables.json"}
+_DATABASES = ("database", "test_database", "dev_databases", "train_databases", "test_databases", "databases")
+_SKIPPED = ("tables.json", "_tied_append.json", "_mysql.json", "_postgresql.json")
+"""How files end that hold no questions, those of another file once more (BIRD's second queries), or other SQL."""
 
 
 def folder_tasks(path: Path) -> TaskSet:
@@ -24,7 +26,7 @@ def folder_tasks(path: Path) -> TaskSet:
     Files whose name begins with "train" are of the split "train", all others of "heldout". Raises ValueError, with
     the file and the entry, for what is no such folder.
     """
-    files = sorted(file for file in path.glob("*.json") if file.name not in _SKIPPED)
+    files = sorted(file for file in path.glob("*.json") if not file.name.endswith(_SKIPPED))
     homes = [path / name for name in _DATABASES if (path / name).is_dir()]
     if not files or not homes:
         raise ValueError(
@@ -54,7 +56,9 @@ def _tasks(file: Path, homes: list[Path]) -> list[Task]:
     if not isinstance(raw, list):
         return []  # such folders hold other files too
     split = "train" if file.name.startswith("train") else "heldout"
-    return [_task(file, number, entry, homes, split) for number, entry in enumerate(raw)]
+    kind = re.split(r"[_.]", file.name)[0]
+    own_first = sorted(homes, key=lambda home: not home.name.startswith(kind))
+    return [_task(file, number, entry, own_first, split) for number, entry in enumerate(raw)]
 
 
 def _task(file: Path, number: int, entry: Any, homes: list[Path], split: str) -> Task:
@@ -65,8 +69,9 @@ def _task(file: Path, number: int, entry: Any, homes: list[Path], split: str) ->
     if not sql:
         raise ValueError(f"{where} has neither query nor SQL")
     name = str(entry["db_id"])
-    place = next((home / name / f"{name}.sqlite" for home in homes if (home / name).is_dir()), None)
-    if place is None or not place.is_file():
+    places = [home / name / f"{name}.sqlite" for home in homes]
+    place = next((one for one in places if one.is_file()), None)
+    if place is None:
         raise ValueError(f"{where}: there is no {name}/{name}.sqlite below {', '.join(map(str, homes))}")
     hint = f"\nHint: {entry['evidence']}" if entry.get("evidence") else ""
     return Task(

@@ -65,6 +65,7 @@ class Sql(Rules[SqlState]):
 
     tools: tuple[ToolSpec, ...] = (tool_spec(tables), tool_spec(describe), tool_spec(query), tool_spec(submit))
     state = SqlState
+    uses_seed = False
 
     def __init__(self, task: Task, *, looks: int = 12, instructions: int = 1_000_000, given: bool = False) -> None:
         if looks < 0 or instructions < 1000:
@@ -206,7 +207,11 @@ def sql_tasks(
         raise ValueError("checked is for the tasks of a folder, and path names none; drawn queries all run")
     if complexity is not None and not 1 <= complexity <= len(LEVELS):
         raise ValueError(f"complexity is {complexity}; it must be 1 to {len(LEVELS)}, or None for all in turn")
-    return TaskSet.lazy(lambda index: _task(index, complexity, seed), length=count)
+    return TaskSet.lazy(lambda index: _task(index, complexity, seed), length=count, split_of=_split_of)
+
+
+def _split_of(index: int) -> str:
+    return "train" if index // _PER_DATABASE % 5 != 4 else "heldout"
 
 
 def _broken(task: Task) -> str:
@@ -229,7 +234,7 @@ def _task(index: int, complexity: int | None, seed: int) -> Task:
     return Task(
         id=f"sql/{seed}/{level}/{index}",
         prompt=f"{asked.text}\nAnswer it with one SQLite query over a database that you can look at.",
-        split="train" if place % 5 != 4 else "heldout",
+        split=_split_of(index),
         seed=index,
         metadata={"database": number, "complexity": level, "sql": asked.sql, "ordered": asked.ordered},
     )

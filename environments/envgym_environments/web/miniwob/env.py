@@ -4,6 +4,7 @@ A reset begins the next problem inside the loaded page, which takes milliseconds
 checked by what was seen. What the browser does (crash, hang) is never a reward: the page is loaded anew.
 """
 
+import asyncio
 import hashlib
 import json
 import time
@@ -47,8 +48,9 @@ _GONE: dict[str, Any] = {
     "done": False, "reward": 0, "reason": "", "utterance": "", "seen": [], "fields": [], "gone": True,
 }  # fmt: skip
 _TOOLS = page_tools(
-    "click", "click_at", "hover", "fill", "type_text", "press", "select", "drag", "drag_at", "scroll", "wait"
-)
+    "click", "click_named", "click_at", "hover", "fill", "type_text", "press", "select", "drag", "drag_at",
+    "scroll", "wait",
+)  # fmt: skip
 
 
 class Miniwob:
@@ -98,22 +100,26 @@ class Miniwob:
         self._page: Page | None = None
         self._turn = 0
         self._over = True
+        self._leaving: asyncio.Task[None] | None = None
 
     async def reset(self, *, seed: int) -> Step:
         """The task's problem from its beginning; the seed changes nothing, for the task has its own."""
         asked = begin_on(self._name, f"{self._name}/{self.task.seed}")
         if self._page is None and (used := await self._used()) is not None:
             self._browser, self._page = used
-        page, said = self._page, None
+        left, page, said = await self._mouse_left(), self._page, None
         if page is not None and self._name not in RELOADED:
+            if not left:
+                await self._leave_mouse(page)
             said = await page.run(asked)
         if page is None or said is None:
             page = await self._loaded()
+            await self._leave_mouse(page)
             said = await self._begun(page, asked)
         if said:
             raise EnvironmentFailure(f"page {self._name!r} does not begin: {said}")
         page.forget()
-        await page.act(Hover(Target(x=SIZE[0] - 1, y=SIZE[1] - 1)))  # where the mouse was is no part of a problem
+        await page.act(Wait())
         self._turn, self._over = 0, False
         return self._seen(await page.view(self._wanted), [])
 
@@ -132,6 +138,22 @@ class Miniwob:
             if not acted.outcome.ok:
                 raise EnvironmentFailure(f"page {self._name!r} is not loaded: {acted_text(acted)}")
         return self._page
+
+    async def _leave_mouse(self, page: Page) -> None:
+        """The mouse goes to the corner before a problem begins: where it was is no part of one.
+
+        That is a frame of the browser, for which the picture of the first observation would wait. So it is begun as
+        soon as an episode is over, and nobody waits for it before the next one.
+        """
+        await page.act(Hover(Target(x=SIZE[0] - 1, y=SIZE[1] - 1)))
+
+    async def _mouse_left(self) -> bool:
+        """Whether the mouse went to the corner after the episode before."""
+        leaving, self._leaving = self._leaving, None
+        if leaving is None:
+            return False
+        await asyncio.wait((leaving,))
+        return leaving.exception() is None
 
     async def _used(self) -> Used | None:
         """A page that was played in: this one, or another of those that are waited for as this one is."""
@@ -161,7 +183,10 @@ class Miniwob:
             view = await self._page.view(self._wanted if number == len(calls) else _STATE)
             if _state(view)["done"] or view.value is None:
                 break
-        return self._seen(view, messages)
+        seen = self._seen(view, messages)
+        if self._over and view.value is not None:
+            self._leaving = asyncio.create_task(self._leave_mouse(self._page))
+        return seen
 
     def _read(self, action: Action) -> tuple[ToolCall | ParseError, ...]:
         if action.error is not None:
@@ -216,6 +241,7 @@ class Miniwob:
     async def close(self) -> None:
         """Close the page and give the browser back, or leave both for the next episode (`pages_kept`)."""
         self._over = True
+        await self._mouse_left()
         browser, page, self._browser, self._page = self._browser, self._page, None, None
         if browser is not None and page is not None:
             await leave_page(self._family + self._name, Used(browser, page))
@@ -272,5 +298,6 @@ SPEC = EnvSpec(
     name="miniwob",
     tasks=miniwob_tasks,
     make=Miniwob,
+    seeded=True,
     description="MiniWoB++: 130 small web pages in a browser, with their own rewards.",
 )

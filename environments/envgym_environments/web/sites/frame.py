@@ -29,6 +29,8 @@ __all__ = ["PER_PAGE", "Refused", "Site", "Visit", "euros"]
 PER_PAGE = 20
 """Entries of a list on one page."""
 _FLASH = "said"
+_MOST_OF_A_FILE = 200_000
+"""Bytes."""
 
 
 class Refused(Exception):
@@ -77,6 +79,20 @@ class Visit:
         if not text.isdecimal() or len(text) > 9 or not least <= int(text) <= most:
             raise Refused(f"{name} must be a number from {least} to {most}.")
         return int(text)
+
+    def file(self, name: str) -> tuple[str, bytes] | None:
+        """The file of a form: its name without folders, and its content; None where none was chosen.
+
+        Raises Refused where it is larger than a visitor may send.
+        """
+        given = self.request.files.get(name)
+        if given is None or not given.filename:
+            return None
+        called = given.filename.replace("\\", "/").rpartition("/")[2].replace("\0", "")[-120:]
+        content = given.read(_MOST_OF_A_FILE + 1)
+        if len(content) > _MOST_OF_A_FILE:
+            raise Refused(f"{called} is larger than {_MOST_OF_A_FILE:,} bytes.")
+        return called, content
 
     def one(self, sql: str, *given: Any) -> sqlite3.Row:
         """The one row of a query. Raises BadRequest, shown as a page, where there is none."""
@@ -142,8 +158,7 @@ class Site:
     kinds: "dict[str, Callable[[sqlite3.Connection, np.random.Generator], Goal]]" = field(default_factory=dict)
     environment: Environment = field(init=False)
     _views: dict[str, View] = field(default_factory=dict)
-    _rules: list[Rule] = field(default_factory=list)
-    _map: Map | None = None
+    _map: Map = field(default_factory=Map)
 
     def __post_init__(self) -> None:
         self.environment = Environment(
@@ -173,7 +188,7 @@ class Site:
         def keep(view: View) -> View:
             name = f"{method} {rule}"
             self._views[name] = view
-            self._rules.append(Rule(rule, endpoint=name, methods=[method]))
+            self._map.add(Rule(rule, endpoint=name, methods=[method]))
             return view
 
         return keep
@@ -188,17 +203,21 @@ class Site:
         return keep
 
     def respond(self, db: sqlite3.Connection, environ: dict[str, Any]) -> Response:
-        """Answer one request (a WSGI environ) over a database. What a visitor does wrong is a page."""
-        request = Request(environ)
-        request.max_content_length = request.max_form_memory_size = 1 << 20
-        if self._map is None:
-            self._map = Map(self._rules)
+        """Answer one request (a WSGI environ) over a database. What a visitor does wrong is a page.
+
+        Threads of several episodes may do so at once, each with a database of its own.
+        """
+        with Request(environ) as request:  # what was uploaded is let go of at its end
+            request.max_content_length = request.max_form_memory_size = 1 << 20
+            return self._answer(db, request)
+
+    def _answer(self, db: sqlite3.Connection, request: Request) -> Response:
         visit = Visit(self, db, request)
         looks = request.method in ("GET", "HEAD")
         db.execute(f"PRAGMA query_only = {'ON' if looks else 'OFF'}")
         db.execute("BEGIN")
         try:
-            endpoint, names = self._map.bind_to_environ(environ).match()
+            endpoint, names = self._map.bind_to_environ(request.environ).match()
             response = self._views[endpoint](visit, **names)
             db.execute("COMMIT")
         except Refused as refused:

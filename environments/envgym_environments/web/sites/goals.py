@@ -8,7 +8,7 @@ What has to be shown is an address; it is compared by the entries that it lists.
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,8 +19,8 @@ from werkzeug.test import EnvironBuilder
 from envgym.task import Task
 from envgym_environments import words
 from envgym_environments.played import draws
+from envgym_environments.web.database import Database, by_rows, same_answer, wanted_changes
 from envgym_environments.web.sites.frame import Site
-from envgym_environments.web.sites.state import Database, changed
 
 __all__ = [
     "Do",
@@ -31,11 +31,11 @@ __all__ = [
     "click",
     "drawn",
     "fill",
+    "give",
     "grade",
     "listed",
     "pick",
     "press",
-    "same_answer",
     "task_key",
     "tries",
 ]
@@ -78,13 +78,18 @@ def choose(name: str, option: str) -> Do:
     return Do("select", "combobox", name, option)
 
 
+def give(name: str, file: str) -> Do:
+    """Give a file field one of the goal's files."""
+    return Do("upload", "button", name, file)
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
     """One problem.
 
     changes: statements that make the wanted rows of the pristine ones. shows: path and query of a page that lists
     what the open page must list. answer: what a question's answer is: a number, or a text. path: how a user gets
-    there; an answer or the end is added to it.
+    there; an answer or the end is added to it. files: what the user has at hand to upload, name -> content.
     """
 
     prompt: str
@@ -92,6 +97,7 @@ class Goal:
     changes: tuple[tuple[str, tuple[Any, ...]], ...] = ()
     shows: str = ""
     answer: str | float | int | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def tries() -> Iterator[int]:
@@ -155,14 +161,7 @@ def grade(site: Site, goal: Goal, database: Database, *, url: str, answer: str |
     """
     pristine = Database(database.pristine)
     try:
-        before = pristine.rows()
-        wanted = changed(before, _after(goal, pristine))
-        made = changed(before, database.rows())
-        channels = {
-            "state": float(wanted == made),
-            "done": (wanted & made).total() / wanted.total() if wanted else 1.0,
-            "harm": float(bool(made - wanted)),
-        }
+        channels = by_rows(database, *wanted_changes(database, goal.changes))
         if goal.shows:
             channels["shown"] = float(listed(site, pristine, goal.shows) == listed(site, pristine, url))
         if goal.answer is not None:
@@ -173,15 +172,6 @@ def grade(site: Site, goal: Goal, database: Database, *, url: str, answer: str |
     return {"reward": float(right), **channels}
 
 
-def _after(goal: Goal, pristine: Database) -> Mapping[str, Any]:
-    pristine.connection.execute("PRAGMA query_only = OFF")
-    for statement, values in goal.changes:
-        pristine.connection.execute(statement, values)
-    rows = pristine.rows()
-    pristine.reset()
-    return rows
-
-
 def listed(site: Site, database: Database, url: str) -> tuple[str, ...]:
     """The page of an address, reduced to its path and the entries that it lists, in their order."""
     parts = urlsplit(url)
@@ -190,17 +180,6 @@ def listed(site: Site, database: Database, url: str) -> tuple[str, ...]:
     environ = EnvironBuilder(path=parts.path or "/", query_string=parts.query, base_url=site.origin).get_environ()
     text = site.respond(database.connection, environ).get_data(as_text=True)
     return (parts.path, *re.findall(r'data-entry="([^"]*)"', text))
-
-
-def same_answer(given: str | float, wanted: str | float) -> bool:
-    """Whether a typed answer is the wanted one: numbers to the cent, texts but for case, space and the last dot."""
-    if isinstance(wanted, str):
-        return isinstance(given, str) and _plain(given) == _plain(wanted)
-    return not isinstance(given, str) and abs(float(given) - float(wanted)) < 0.005
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split()).strip(" .\"'")
 
 
 def task_key(task: Task, sites: Mapping[str, Site]) -> Key:

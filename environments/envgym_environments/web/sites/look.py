@@ -1,7 +1,8 @@
 """How all sites look: one layout with the macros that their pages use, its style, and a little JavaScript.
 
 Every control has a name of its own on its page. The JavaScript helps and is not needed: buttons beside a number,
-a counter below a text, one box that ticks all, a filter over the rows of a list that is already there.
+a counter below a text, one box that ticks all, a filter over the rows of a list that is already there, cards that
+say more while the mouse is on them and are dragged from column to column.
 """
 
 __all__ = ["LAYOUT", "MACROS", "WRONG"]
@@ -20,7 +21,9 @@ textarea{width:100%;min-height:6rem}button{background:var(--main);color:#fff;cur
 .said{max-width:62rem;margin:1rem auto 0;padding:.5rem 1rem;background:#fff8dc;border:1px solid #e0cf8a;border-radius:6px}
 .soft{color:var(--soft)}.tag{background:var(--shade);border:1px solid var(--line);border-radius:9px;padding:0 .5rem}
 article{border:1px solid var(--line);border-radius:6px;padding:.5rem .9rem;margin:.6rem 0}pre{white-space:pre-wrap;font:inherit}
-footer{max-width:62rem;margin:0 auto 2rem;color:var(--soft);font-size:.85rem}
+.board{display:flex;gap:.6rem;align-items:stretch}.column{flex:1;background:var(--shade);padding:0 .5rem 4rem;border-radius:6px}
+.column h2{font-size:1rem}.card{background:var(--paper);cursor:grab}
+.more:not(.seen){visibility:hidden}footer{max-width:62rem;margin:0 auto 2rem;color:var(--soft);font-size:.85rem}
 """
 
 _SCRIPT = """
@@ -37,6 +40,17 @@ document.addEventListener("input", e => {
   if (d.filter) { const t = e.target.value.toLowerCase();
     document.querySelectorAll(d.filter + " tbody tr").forEach(r => r.hidden = !r.textContent.toLowerCase().includes(t)); }
 });
+const near = (e, what) => e.target.closest ? e.target.closest(what) : null;
+document.addEventListener("mouseover", e => { const card = near(e, "[data-card]");
+  document.querySelectorAll("[data-card] .more").forEach(m => m.classList.toggle("seen", m.parentElement === card)); });
+document.addEventListener("dragstart", e => { const card = near(e, "[data-card]");
+  if (card) e.dataTransfer.setData("text/plain", card.dataset.card); });
+document.addEventListener("dragover", e => { if (near(e, "[data-column]")) e.preventDefault(); });
+document.addEventListener("drop", e => { const column = near(e, "[data-column]"), name = e.dataTransfer.getData("text/plain");
+  const card = [...document.querySelectorAll("[data-card]")].find(c => c.dataset.card === name);
+  if (!column || !card) return;
+  e.preventDefault(); const form = card.querySelector("form");
+  form.querySelector("select").value = column.dataset.column; form.requestSubmit(); });
 """
 
 MACROS = """{% macro pages(list, args) %}
@@ -65,6 +79,9 @@ Page {{ list.page }} of {{ list.last }} ({{ list.total }} in all)
 <form method="post" action="{{ path }}" style="display:inline">
 {% for name, value in hidden.items() %}<input type="hidden" name="{{ name }}" value="{{ value }}">{% endfor %}
 <button{% if small %} class="small"{% endif %}>{{ label }}</button></form>
+{% endmacro %}
+{% macro file(label, name) %}
+<label>{{ label }} <input type="file" name="{{ name }}"></label>
 {% endmacro %}
 {% macro amount(label, name, value, least, most, id) %}
 <label>{{ label }} <input type="number" id="{{ id }}" name="{{ name }}" value="{{ value }}" min="{{ least }}" max="{{ most }}"></label>

@@ -1,4 +1,4 @@
-"""A mail client: folders, search, reading, writing, answering, forwarding, moving and deleting many at once."""
+"""A mail client: folders, search, reading, writing, answering, forwarding, attachments, moving and deleting many."""
 
 import sqlite3
 
@@ -34,6 +34,8 @@ CREATE TABLE contact (name TEXT PRIMARY KEY, address TEXT NOT NULL) WITHOUT ROWI
 CREATE TABLE message (id INTEGER PRIMARY KEY, folder TEXT NOT NULL, sender TEXT NOT NULL, recipient TEXT NOT NULL,
   day TEXT NOT NULL, subject TEXT NOT NULL, body TEXT NOT NULL, answers INTEGER, starred INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX folders ON message (folder);
+CREATE TABLE attachment (id INTEGER PRIMARY KEY, message INTEGER NOT NULL REFERENCES message ON DELETE CASCADE,
+  name TEXT NOT NULL, content BLOB NOT NULL);
 """,
     templates={
         "home": """<ul>{% for one in folders %}<li><a href="/folders/{{ one }}">{{ one }}</a>
@@ -47,13 +49,16 @@ CREATE INDEX folders ON message (folder);
 <p class="row">{{ pick("Move selected to", "Move selected to", folders) }}<button>Move</button></p></form>""",
         "message": """<p>From {{ m.sender }} to {{ m.recipient }}, {{ m.day }}. In <a href="/folders/{{ m.folder }}">{{ m.folder }}</a>.
 {{ "Starred." if m.starred else "" }}</p><pre>{{ m.body }}</pre>
+{% for f in files %}<p>Attachment: <a href="/attachments/{{ f.id }}">{{ f.name }}</a></p>{% endfor %}
 <p><a href="/write?answer={{ m.id }}">Answer</a> | <a href="/write?forward={{ m.id }}">Forward</a></p>
 {{ act("/messages/" ~ m.id ~ "/star", "Take the star away" if m.starred else "Star this message") }}
 {{ act("/messages/" ~ m.id ~ "/delete", "Delete this message") }}
 <form class="row" method="post" action="/messages/{{ m.id }}/move">{{ pick("Move to", "Move to", folders, m.folder) }}<button>Move</button></form>""",
-        "write": """<form method="post" action="/write"><input type="hidden" name="answers" value="{{ answers }}">
+        "attachment": """<p>Of <a href="/messages/{{ f.message }}">this message</a>.</p><pre>{{ text }}</pre>""",
+        "write": """<form method="post" action="/write" enctype="multipart/form-data"><input type="hidden" name="answers" value="{{ answers }}">
+<input type="hidden" name="forwards" value="{{ forwards }}">
 {{ text("To", "To", to) }}{{ text("Subject", "Subject", subject) }}{{ area("Message", "Message", body) }}
-<button>Send message</button></form>""",
+{{ file("Attachment", "Attachment") }}<button>Send message</button></form>""",
         "contacts": """<table><thead><tr><th>Name</th><th>Address</th></tr></thead><tbody>{% for row in rows %}
 <tr data-entry="{{ row.name }}"><td>{{ row.name }}</td><td>{{ row.address }}</td></tr>{% endfor %}</tbody></table>
 <h2>A new contact</h2><form class="row" method="post" action="/contacts">{{ text("Name", "Name") }}{{ text("Address", "Address") }}
@@ -141,7 +146,14 @@ def _address(text: str) -> str:
 @MAIL.get("/messages/<int:message>")
 def _message(visit: Visit, message: int) -> Response:
     row = visit.one("SELECT * FROM message WHERE id = ?", message)
-    return visit.show("message", title=row["subject"], m=row, folders=FOLDERS)
+    files = visit.all("SELECT * FROM attachment WHERE message = ? ORDER BY id", message)
+    return visit.show("message", title=row["subject"], m=row, folders=FOLDERS, files=files)
+
+
+@MAIL.get("/attachments/<int:attachment>")
+def _attachment(visit: Visit, attachment: int) -> Response:
+    row = visit.one("SELECT * FROM attachment WHERE id = ?", attachment)
+    return visit.show("attachment", title=row["name"], f=row, text=row["content"].decode("utf-8", "replace"))
 
 
 @MAIL.post("/messages/<int:message>/star")
@@ -182,7 +194,7 @@ def _bulk(visit: Visit) -> Response:
 
 @MAIL.get("/write")
 def _write(visit: Visit) -> Response:
-    names = {"to": "", "subject": "", "body": "", "answers": ""}
+    names = {"to": "", "subject": "", "body": "", "answers": "", "forwards": ""}
     if (number := visit.number("answer")) is not None:
         row = visit.one("SELECT * FROM message WHERE id = ?", number)
         names |= {"to": row["sender"], "subject": f"Re: {row['subject']}", "answers": str(number)}
@@ -190,6 +202,7 @@ def _write(visit: Visit) -> Response:
         row = visit.one("SELECT * FROM message WHERE id = ?", number)
         names |= {
             "subject": f"Fwd: {row['subject']}",
+            "forwards": str(number),
             "body": f"From {row['sender']}, {row['day']}:\n{row['body']}",
         }
     return visit.show("write", title="Write", **names)
@@ -202,7 +215,16 @@ def _send(visit: Visit) -> Response:
         visit.field("Subject", most=200),
         visit.field("Message"),
     )
-    answers = visit.amount("answers", 1, 10**8) if visit.optional("answers") else None
+    answers, forwards = (
+        visit.amount(name, 1, 10**8) if visit.optional(name) else None for name in ("answers", "forwards")
+    )
+    given = visit.file("Attachment")
     number = visit.change("INSERT INTO message (folder, sender, recipient, day, subject, body, answers) VALUES (?,?,?,?,?,?,?)",
                           "Sent", _ME, to, TODAY.isoformat(), subject, body, answers)  # fmt: skip
+    attach = "INSERT INTO attachment (message, name, content)"
+    visit.change(
+        f"{attach} SELECT ?, name, content FROM attachment WHERE message = ? ORDER BY id", number, forwards
+    )
+    if given is not None:
+        visit.change(f"{attach} VALUES (?,?,?)", number, *given)
     return visit.go(f"/messages/{number}", "Your message is sent.")

@@ -5,7 +5,7 @@ import sqlite3
 
 import numpy as np
 
-from envgym_environments.web.sites.goals import Do, Goal, check, choose, click, fill, pick, press, tries
+from envgym_environments.web.sites.goals import Do, Goal, check, choose, click, fill, give, pick, press, tries
 from envgym_environments.web.sites.mail import FOLDERS, MAIL
 from envgym_environments.words import TODAY, some
 
@@ -15,6 +15,7 @@ _DAY = TODAY.isoformat()
 _SEND = "INSERT INTO message (folder, sender, recipient, day, subject, body, answers) VALUES ('Sent',?,?,?,?,?,?)"
 _WORDS = ("Yes, that is fine.", "I am late.", "Please call me.", "Thank you very much.", "See you there.",
           "I have to think about it.", "Bring the blue folder.")  # fmt: skip
+_PAPERS = ("agenda", "contract", "directions", "guests", "minutes", "recipe", "timetable")
 
 
 def _unique(db: sqlite3.Connection, rng: np.random.Generator, where: str = "1") -> sqlite3.Row:
@@ -74,6 +75,22 @@ def _forward(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
         (click("Contacts"), *_to(row), click("Forward"), fill("To", contact["address"]), press("Send message")),
         ((_SEND, (MAIL.me, contact["address"], _DAY, f"Fwd: {row['subject']}", body, None)),),
     )
+
+
+@MAIL.kind("attach")
+def _attach(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
+    """Answer a message with a file of one's own."""
+    row, text = _unique(db, rng, "sender NOT LIKE 'orders@%'"), _words(rng)
+    files = {f"{name}.txt": f"{name}\n{_words(rng)}\n".encode() for name in some(rng, _PAPERS, 3)}
+    name = pick(rng, list(files))
+    number = db.execute("SELECT MAX(id) + 1 FROM message").fetchone()[0]
+    return Goal(
+        f"Answer {_said(row)} with exactly these words, and attach your file {name}: {text}",
+        (*_to(row), click("Answer"), fill("Message", text), give("Attachment", name), press("Send message")),
+        ((_SEND, (MAIL.me, row["sender"], _DAY, f"Re: {row['subject']}", text, row["id"])),
+         ("INSERT INTO attachment (message, name, content) VALUES (?,?,?)", (number, name, files[name]))),
+        files=files,
+    )  # fmt: skip
 
 
 @MAIL.kind("move")

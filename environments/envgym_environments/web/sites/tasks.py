@@ -10,9 +10,9 @@ from envgym.task import Task, TaskSet
 from envgym_environments.experts import expert_of
 from envgym_environments.web.sites.all_sites import SITES
 from envgym_environments.web.sites.goals import Do, Goal, Key, drawn, task_key
-from envgym_environments.web.sites.world import WebSites
+from envgym_environments.web.sites.world import web_sites, web_sites_sandboxed
 
-__all__ = ["SPEC", "expert", "web_sites_tasks"]
+__all__ = ["SANDBOXED", "SPEC", "expert", "web_sites_tasks"]
 
 _PER_CONTENT = 60
 """Tasks that share their contents, ten for each site."""
@@ -33,7 +33,11 @@ def web_sites_tasks(
     if kind is not None and (site is None or kind not in SITES[site].kinds):
         known = ", ".join(SITES[site].kinds) if site is not None else "those of a site: give site= too"
         raise ValueError(f"kind is {kind!r}; it must be one of {known}")
-    return TaskSet.lazy(lambda index: _task(index, site, kind, seed), length=count)
+    return TaskSet.lazy(lambda index: _task(index, site, kind, seed), length=count, split_of=_split_of)
+
+
+def _split_of(index: int) -> str:
+    return "heldout" if index // _PER_CONTENT % 5 == 4 else "train"
 
 
 def _task(index: int, site: str | None, kind: str | None, seed: int) -> Task:
@@ -46,7 +50,7 @@ def _task(index: int, site: str | None, kind: str | None, seed: int) -> Task:
     return Task(
         id=f"web-sites/{seed}/{chosen.name}/{taken}/{index}",
         prompt=goal.prompt,
-        split="heldout" if place % 5 == 4 else "train",
+        split=_split_of(index),
         seed=index,
         metadata={"site": chosen.name, "kind": taken, "content": key.content},
     )
@@ -84,6 +88,8 @@ def _act(do: Do, text: str) -> Action:
     ref = found[1] if found else "e0"
     if do.what == "select":
         return Action.call("select", ref=ref, options=[do.value])
+    if do.what == "upload":
+        return Action.call("upload", ref=ref, file=do.value)
     return Action.call("fill", ref=ref, text=do.value)
 
 
@@ -93,6 +99,14 @@ expert = expert_of(_decide)
 SPEC = EnvSpec(
     name="web-sites",
     tasks=web_sites_tasks,
-    make=WebSites,
+    make=web_sites,
     description="Small web applications in a browser (shop, forum, tracker, wiki, mail, booking), graded by state.",
+)
+
+SANDBOXED = EnvSpec(
+    name="web-sites-sandboxed",
+    tasks=web_sites_tasks,
+    make=web_sites_sandboxed,
+    description="As `web-sites`, with each site's server as a program in a sandbox of its own.",
+    sandbox=True,
 )

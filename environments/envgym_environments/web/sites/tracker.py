@@ -1,4 +1,4 @@
-"""An issue tracker: projects, issues with labels, milestones and assignees, comments, and changes to many at once."""
+"""An issue tracker: issues with labels, milestones, assignees, comments and files; a board; changes to many at once."""
 
 import sqlite3
 
@@ -27,7 +27,12 @@ TRACKER = Site(
     title="Tracker",
     me="Robin Vale",
     search="/issues",
-    nav={"All issues": "/issues", "Assigned to me": "/issues?assignee=Robin+Vale&state=open", "Projects": "/"},
+    nav={
+        "All issues": "/issues",
+        "Assigned to me": "/issues?assignee=Robin+Vale&state=open",
+        "Board": "/board",
+        "Projects": "/",
+    },
     schema="""
 CREATE TABLE member (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE issue (id INTEGER PRIMARY KEY, project TEXT NOT NULL, title TEXT NOT NULL, body TEXT NOT NULL,
@@ -37,6 +42,8 @@ CREATE TABLE label (issue INTEGER NOT NULL REFERENCES issue, label TEXT NOT NULL
 CREATE TABLE comment (id INTEGER PRIMARY KEY, issue INTEGER NOT NULL REFERENCES issue, author TEXT NOT NULL,
   day TEXT NOT NULL, text TEXT NOT NULL);
 CREATE INDEX comments ON comment (issue);
+CREATE TABLE attachment (id INTEGER PRIMARY KEY, issue INTEGER NOT NULL REFERENCES issue, author TEXT NOT NULL,
+  day TEXT NOT NULL, name TEXT NOT NULL, content BLOB NOT NULL);
 """,
     templates={
         "home": """<ul>{% for row in rows %}<li><a href="/issues?project={{ row.project }}">{{ row.project }}</a>
@@ -63,9 +70,21 @@ Assignee: {{ i.assignee or "nobody" }}. Milestone: {{ i.milestone }}. Labels: {%
 <button>Save</button></form>
 <form class="row" method="post" action="/issues/{{ i.id }}/label">{{ pick("Label", "Label", labels) }}
 <button name="do" value="add">Add label</button><button name="do" value="remove">Remove label</button></form>
+<h2>Files</h2>{% for f in files %}<p><a href="/files/{{ f.id }}">{{ f.name }}</a> by {{ f.author }}, {{ f.day }}</p>
+{% else %}<p class="soft">None.</p>{% endfor %}
+<form class="row" method="post" action="/issues/{{ i.id }}/attach" enctype="multipart/form-data">{{ file("File", "File") }}
+<button>Attach file</button></form>
 <h2>Comments</h2>{% for c in comments %}<article><p><b>{{ c.author }}</b> {{ c.day }}</p><pre>{{ c.text }}</pre></article>
 {% else %}<p class="soft">None.</p>{% endfor %}
 <form method="post" action="/issues/{{ i.id }}/comment">{{ area("Your comment", "Your comment") }}<button>Send comment</button></form>""",
+        "file": """<p>Of <a href="/issues/{{ f.issue }}">issue #{{ f.issue }}</a>, by {{ f.author }} on {{ f.day }}.</p><pre>{{ text }}</pre>""",
+        "board": """<form class="row" action="/board">{{ pick("Project", "project", projects, project) }}<button>Show board</button></form>
+<div class="board">{% for m in milestones %}<section class="column" aria-label="Milestone {{ m }}" data-column="{{ m }}"><h2>{{ m }}</h2>
+{% for row in rows if row.milestone == m %}<article class="card" draggable="true" aria-label="Card #{{ row.id }}" data-card="{{ row.id }}"
+data-entry="{{ row.id }}"><a href="/issues/{{ row.id }}" draggable="false">#{{ row.id }} {{ row.title }}</a>
+<p class="more">Priority: {{ row.priority }}. Assignee: {{ row.assignee or "nobody" }}.</p>
+<form method="post" action="/issues/{{ row.id }}/plan">{{ pick("Milestone of #" ~ row.id, "Milestone", milestones, m) }}
+<button class="small">Plan #{{ row.id }}</button></form></article>{% endfor %}</section>{% endfor %}</div>""",
         "new": """<form method="post" action="/new">{{ pick("Project", "Project", projects) }}{{ text("Title", "Title") }}
 {{ area("Description", "Description") }}{{ pick("Priority", "Priority", priorities, "normal") }}
 {{ pick("Label", "Label", labels, "", "none") }}<button>Create issue</button></form>""",
@@ -138,7 +157,39 @@ def _issue(visit: Visit, issue: int) -> Response:
     row = visit.one("SELECT * FROM issue WHERE id = ?", issue)
     has = [one[0] for one in visit.all("SELECT label FROM label WHERE issue = ? ORDER BY label", issue)]
     comments = visit.all("SELECT * FROM comment WHERE issue = ? ORDER BY id", issue)
-    return visit.show("issue", title=f"#{issue} {row['title']}", i=row, has=has, comments=comments, **_lists(visit))
+    files = visit.all("SELECT * FROM attachment WHERE issue = ? ORDER BY id", issue)
+    title = f"#{issue} {row['title']}"
+    return visit.show("issue", title=title, i=row, has=has, comments=comments, files=files, **_lists(visit))
+
+
+@TRACKER.post("/issues/<int:issue>/attach")
+def _attach(visit: Visit, issue: int) -> Response:
+    visit.one("SELECT 1 FROM issue WHERE id = ?", issue)
+    if (given := visit.file("File")) is None:
+        raise Refused("choose a file first.")
+    visit.change("INSERT INTO attachment (issue, author, day, name, content) VALUES (?,?,?,?,?)",
+                 issue, TRACKER.me, TODAY.isoformat(), *given)  # fmt: skip
+    return visit.go(f"/issues/{issue}", f"{given[0]} is attached.")
+
+
+@TRACKER.get("/files/<int:file>")
+def _file(visit: Visit, file: int) -> Response:
+    row = visit.one("SELECT * FROM attachment WHERE id = ?", file)
+    return visit.show("file", title=row["name"], f=row, text=row["content"].decode("utf-8", "replace"))
+
+
+@TRACKER.get("/board")
+def _board(visit: Visit) -> Response:
+    project = visit.arg("project") if visit.arg("project") in PROJECTS else PROJECTS[0]
+    rows = visit.all("SELECT * FROM issue WHERE project = ? AND state = 'open' ORDER BY id", project)
+    return visit.show("board", title=f"Board of {project}", project=project, rows=rows, **_lists(visit))
+
+
+@TRACKER.post("/issues/<int:issue>/plan")
+def _plan(visit: Visit, issue: int) -> Response:
+    row, milestone = visit.one("SELECT * FROM issue WHERE id = ?", issue), visit.choice("Milestone", MILESTONES)
+    visit.change("UPDATE issue SET milestone = ? WHERE id = ?", milestone, issue)
+    return visit.go(f"/board?project={row['project']}", f"#{issue} is planned for {milestone}.")
 
 
 @TRACKER.post("/issues/<int:issue>/state")

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from envgym_environments.web.sites.goals import Do, Goal, check, choose, click, fill, pick, press, tries
+from envgym_environments.web.sites.goals import Do, Goal, check, choose, click, fill, give, pick, press, tries
 from envgym_environments.web.sites.tracker import LABELS, MILESTONES, PRIORITIES, PROJECTS, SORTS, TRACKER
 from envgym_environments.words import TODAY, some
 
@@ -14,6 +14,9 @@ __all__ = ["TRACKER"]
 _DAY = TODAY.isoformat()
 _WORDS = ("It happens every morning.", "The log is empty.", "Version 3.2 was fine.", "A restart helps.",
           "Customers ask for it.", "I will look at it on Monday.", "See the picture.")  # fmt: skip
+
+
+_FILES = ("crash.log", "settings.txt", "steps.txt", "trace.log", "times.csv", "network.log")
 
 
 def _words(rng: np.random.Generator) -> str:
@@ -75,6 +78,42 @@ def _close(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
         (*_to(issue), fill("Your comment", text), press("Send comment"), press("Close issue")),
         (("INSERT INTO comment (issue, author, day, text) VALUES (?,?,?,?)", (issue["id"], TRACKER.me, _DAY, text)),
          ("UPDATE issue SET state = 'closed' WHERE id = ?", (issue["id"],))),
+    )  # fmt: skip
+
+
+@TRACKER.kind("attach")
+def _attach(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
+    """Give an issue a file of one's own."""
+    issue = _issue(db, rng, "state = 'open'")
+    files = {name: _log(name, rng) for name in some(rng, _FILES, 3)}
+    name = pick(rng, list(files))
+    return Goal(
+        f"Attach your file {name} to the issue '{issue['title']}'.",
+        (*_to(issue), give("File", name), press("Attach file")),
+        (("INSERT INTO attachment (issue, author, day, name, content) VALUES (?,?,?,?,?)",
+          (issue["id"], TRACKER.me, _DAY, name, files[name])),),
+        files=files,
+    )  # fmt: skip
+
+
+def _log(name: str, rng: np.random.Generator) -> bytes:
+    """What a file of somebody who reports an issue has in it."""
+    said = ("started", "loaded", "waited", "retried", "failed", "stopped")
+    rows = (f"{number},{pick(rng, said)},{int(rng.integers(1, 900))} ms\n" for number in range(1, 9))
+    return f"{name}\n{''.join(rows)}".encode()
+
+
+@TRACKER.kind("plan")
+def _plan(db: sqlite3.Connection, rng: np.random.Generator) -> Goal:
+    """Move a card of the board to another column."""
+    issue = _issue(db, rng, "state = 'open'")
+    milestone = pick(rng, [one for one in MILESTONES if one != issue["milestone"]])
+    number = issue["id"]
+    return Goal(
+        f"On the board of the project {issue['project']}, move the issue '{issue['title']}' to the milestone {milestone}.",
+        (click("Board"), choose("Project", issue["project"]), press("Show board"),
+         choose(f"Milestone of #{number}", milestone), press(f"Plan #{number}")),
+        (("UPDATE issue SET milestone = ? WHERE id = ?", (milestone, number)),),
     )  # fmt: skip
 
 

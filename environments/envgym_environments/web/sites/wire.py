@@ -1,17 +1,11 @@
 """The server of one episode: HTTP/1.1 on a unix socket of its own, in the event loop of the environment.
 
-h11 reads and writes the protocol; the application is a function from a WSGI environ to a response. The socket has an
-abstract name, which the kernel forgets with it: it is in no directory and nothing of it is left, kill -9 included.
-Other users are refused by their ids, and no other episode's browser is told the name. No process, no thread, no port:
-opening and closing one takes less than a millisecond.
+h11 reads and writes the protocol; the application is a coroutine from a WSGI environ to a response. No process, no
+port: opening and closing one takes less than a millisecond.
 """
 
 import asyncio
-import os
-import secrets
-import socket
-import struct
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from io import BytesIO
 from typing import Any
@@ -20,18 +14,16 @@ from urllib.parse import unquote_to_bytes, urlsplit
 import h11
 from werkzeug.wrappers import Response
 
+from envgym_environments.web.sockets import is_ours, new_name
+
 __all__ = ["Server"]
 
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: `struct ucred` of unix(7)
-Respond = Callable[[dict[str, Any]], Response]
+Respond = Callable[[dict[str, Any]], Coroutine[Any, Any, Response]]
 _MOST_BODY = 1 << 20
 
 
-def _user(writer: asyncio.StreamWriter) -> int:
-    """Who is at the other end."""
-    sock = writer.get_extra_info("socket")
-    _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return int(uid)
+class _Closed(ConnectionError):
+    """Nobody waits for an answer any more."""
 
 
 class Server:
@@ -39,9 +31,10 @@ class Server:
 
     def __init__(self, respond: Respond, host: str) -> None:
         self._respond, self._host = respond, host
-        self._name = f"\0envgym-site-{os.getpid()}-{secrets.token_hex(16)}"
+        self._name = new_name()
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._answering: set[asyncio.Future[Response]] = set()
         self.crashed: BaseException | None = None
 
     @property
@@ -61,6 +54,8 @@ class Server:
         server, self._server = self._server, None
         if server is not None:
             server.close()
+            for answering in self._answering:
+                answering.cancel()  # it is nobody's any more
             for writer in tuple(self._open.values()):
                 writer.close()
             await asyncio.gather(*self._open, return_exceptions=True)
@@ -68,7 +63,7 @@ class Server:
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if _user(writer) != os.getuid():
+        if not is_ours(writer):
             writer.close()
             return
         self._open[task] = writer
@@ -103,13 +98,27 @@ class Server:
                 break
             else:
                 return False
-        writer.write(self._said(connection, request, bytes(body)))
+        writer.write(await self._said(connection, request, bytes(body)))
         await writer.drain()
         return connection.our_state is h11.DONE and connection.their_state is h11.DONE
 
-    def _said(self, connection: h11.Connection, request: h11.Request, body: bytes) -> bytes:
+    async def _made(self, environ: dict[str, Any]) -> Response:
+        """What the application answers. Raises what it raises; _Closed where the server ends before."""
+        answering = asyncio.ensure_future(self._respond(environ))
+        self._answering.add(answering)
         try:
-            response = self._respond(_environ(request, body, self._host))
+            await asyncio.wait((answering,))
+        finally:
+            self._answering.remove(answering)
+        if answering.cancelled():
+            raise _Closed
+        return answering.result()
+
+    async def _said(self, connection: h11.Connection, request: h11.Request, body: bytes) -> bytes:
+        try:
+            response = await self._made(_environ(request, body, self._host))
+        except _Closed:
+            raise
         except Exception as error:  # shown as what it is by the environment, after this answer
             self.crashed = error
             response = Response("the application failed", status=500)
@@ -127,6 +136,7 @@ def _environ(request: h11.Request, body: bytes, host: str) -> dict[str, Any]:
     environ: dict[str, Any] = {
         "REQUEST_METHOD": request.method.decode("latin-1"),
         "SCRIPT_NAME": "",
+        "REQUEST_URI": request.target.decode("latin-1"),
         "PATH_INFO": unquote_to_bytes(target.path).decode("latin-1") or "/",
         "QUERY_STRING": target.query,
         "CONTENT_LENGTH": str(len(body)),
