@@ -228,7 +228,7 @@ messages = st.lists(
 
 @pytest.mark.slow
 @given(messages, st.integers(400, 2000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_compaction_fits_keeps_the_ends_and_never_reorders(conversation, room):
     def cost(some):
         return sum(len(text_of(message)) + 4 for message in some)
@@ -272,7 +272,7 @@ def test_texts_are_read_as_calls_words_or_errors(text, calls, wrong):
 
 
 @given(st.text())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_text_makes_reading_raise(text):
     read_action(text, MemoryEnv.tools)
     read_action("{" + text, MemoryEnv.tools)

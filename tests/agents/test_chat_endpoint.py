@@ -16,7 +16,7 @@ from envgym_agents.chat_client import Price, Server, shared
 from envgym_agents.chat_endpoint import ChatAgent, chat_agent
 from envgym_agents.chat_format import read_answer, request_messages
 from envgym_agents.endpoint import Endpoint
-from envgym_agents.model import new_model
+from envgym_agents.model import new_model, save_model
 from envgym_agents.policies.transformer import TransformerPolicy
 from envgym_agents.template import OwnTemplate
 from envgym_agents.tokenizer import train_tokenizer
@@ -30,11 +30,12 @@ from envgym.episode import Began
 from envgym.errors import AgentFailure, ContextFull, Misconfigured, Overloaded
 from envgym.jobs import Job, stream
 from envgym.limits import Limits, Sampling
-from envgym.messages import Message, ToolCall, text_of
+from envgym.messages import Action, Message, ToolCall, text_of
 from envgym.provenance import UNKNOWN, told_by
-from envgym.registry import make
+from envgym.registry import make, register, unregister
 from envgym.rollout import Rollout
 from envgym.store import StoreReader, StoreWriter
+from envgym.testing.fakes import ScriptedAgent
 
 torch.set_num_threads(1)
 TASK = guess_tasks(1)[0]
@@ -578,3 +579,91 @@ def test_calls_written_in_text_are_read_and_tools_are_shown_in_words():
     assert "unknown tool 'gues'" in wrong.action.error.message
     with pytest.raises(ValueError, match="call_format is 'reakt'; did you mean 'react'"):
         said(each((200, answer())), call_format="reakt")
+
+
+@pytest.mark.slow
+def test_the_user_of_a_service_is_a_model_behind_a_server_and_a_killed_talk_goes_on_at_another(tmp_path, capsys):
+    def asks(task, *, seed):
+        return ScriptedAgent(["What can I do for you?", "Anything else?"])
+
+    def talked(url):
+        user = {"agent": "chat", "options": {"base_url": url, "model": "m", "key_env": "", "temperature": 0.5}}
+        options = [
+            "--actor",
+            f"user={json.dumps(user)}",
+            "--env-option",
+            "user=actor",
+            "--out",
+            str(tmp_path / "s"),
+        ]
+        return run(["collect", "service", "--agent", "asks", "-n", "1", *options, "--json"])
+
+    async def expiring(asked, writer):
+        expired = len(asked.bodies) > 1
+        return (
+            (401, error("the key has expired", "invalid_api_key")) if expired else (200, answer("I need a thing."))
+        )
+
+    register("agents", "asks", asks)
+    try:
+        with in_a_thread(expiring) as (url, _):
+            assert talked(url) == 2
+            capsys.readouterr()
+        with in_a_thread(each((200, answer("Goodbye.")))) as (url, asked):
+            assert talked(url) == 0, capsys.readouterr().err
+    finally:
+        unregister("agents", "asks")
+    with StoreReader(tmp_path / "s") as reader:
+        (episode,) = reader
+    said = [(turn.actor, text_of(turn.messages[-1])) for turn in episode.turns]
+    assert said == [
+        ("agent", "What can I do for you?"), ("user", "I need a thing."),
+        ("agent", "Anything else?"), ("user", "Goodbye."),
+    ]  # fmt: skip
+    (body,) = asked.bodies
+    assert "tools" not in body, "they are the agent's"
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
+    assert body["messages"][0]["content"].startswith("You are the user of a service.")
+    assert dict(episode.provenance)["user model"] == "m"
+
+
+def test_models_of_route_are_a_server_and_a_transformer_and_are_paid_by_the_tokens_that_they_say(tmp_path, capsys):
+    """Through the command line: a chat server and a folder of random weights, beside a script that asks them."""
+    tokenizer = train_tokenizer(["What is it? forty"] * 3, vocab_size=320)
+    save_model(tmp_path / "weights", new_model(len(tokenizer), size="tiny", context=512), tokenizer)
+
+    def asking(task, *, seed):
+        asks = [Action.call("ask_model", name=name, question="What is it?") for name in ("Heron", "Wren")]
+        return ScriptedAgent([*asks, Action.call("answer", value=str(task.metadata["answer"]))])
+
+    register("agents", "asking", asking)
+    try:
+        with in_a_thread(each((200, answer("forty")))) as (url, asked):
+            heron = {"agent": "chat", "options": {"base_url": url, "model": "m", "key_env": ""}}
+            wren = {"agent": "lm", "options": {"model": str(tmp_path / "weights"), "max_tokens": 7}}
+            given = (
+                "--task-option", "questions=maths", "--task-option", "difficulty=1",
+                "--env-option", 'actors={"Heron": {"shown": 20, "sampled": 40}, "Wren": 100}',
+                "--actor", f"Heron={json.dumps(heron)}", "--actor", f"Wren={json.dumps(wren)}",
+            )  # fmt: skip
+            out = tmp_path / "store"
+            assert run(["collect", "route", "--agent", "asking", "-n", "1", "--out", str(out), *given]) == 0
+    finally:
+        unregister("agents", "asking")
+    assert [message["content"] for message in asked.bodies[0]["messages"]] == ["What is it?"]
+    assert "tools" not in asked.bodies[0]
+    with StoreReader(out) as reader:
+        (episode,) = reader
+    assert (episode.failure, episode.sampled_tokens) == (None, 0)
+    assert [turn.actor for turn in episode.turns] == ["agent", "Heron", "agent", "Wren", "agent"]
+    server, weights = (episode.turns[at].step for at in (1, 3))
+    assert server.text == "Heron says: forty"
+    assert episode.turns[1].action.spent == (("prompt_tokens", 10.0), ("completion_tokens", 5.0)), "kept"
+    assert server.cost["priced_usd"] == pytest.approx((10 * 20 + 5 * 40) / 1e6)
+    assert 1 <= weights.cost["completion_tokens"] <= 7
+    assert weights.cost["prompt_tokens"] > 0
+    assert weights.cost["priced_usd"] == pytest.approx(weights.cost["completion_tokens"] * 100 / 1e6)
+    last = episode.turns[-1].step
+    assert last.channels["tokens"] == 5 + weights.cost["completion_tokens"]
+    assert last.channels["usd"] == pytest.approx(server.cost["priced_usd"] + weights.cost["priced_usd"])
+    assert last.reward == pytest.approx(1 - 0.5 * last.channels["usd"] / 0.01)

@@ -3,14 +3,13 @@
 import asyncio
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from envgym_agents.model import new_model  # noqa: E402
-from envgym_agents.policies.draw import distribution  # noqa: E402
 from envgym_agents.policies.transformer import TransformerPolicy  # noqa: E402
+from envgym_agents.policies.vllm.weights import logprobs_of  # noqa: E402
 
 from envgym.testing import PolicyCase, check_policy  # noqa: E402
 
@@ -21,13 +20,7 @@ def case_of(policy, learner, *, stale=False):
     """A learner beside the policy, whose weights change at random at every sync."""
 
     async def score(context, ids, sampling):
-        with torch.inference_mode():
-            logits = learner(input_ids=torch.tensor([[*context, *ids]])).logits[0].float().numpy()
-        found = []
-        for place, token in enumerate(ids):
-            known, logs = distribution(logits[len(context) + place - 1], sampling, first=place == 0)
-            found.append(float(logs[np.flatnonzero(known == token)[0]]))
-        return found
+        return logprobs_of(learner, context, ids, sampling)
 
     async def sync():
         with torch.no_grad():

@@ -69,7 +69,7 @@ def sampled_as(template, answer, ended):
 
 
 @given(conversations, st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_incremental_building_equals_the_reference_rendering(turns, ended):
     conversation, messages = OWN.open(), []
     for observed, answer in turns:
@@ -90,7 +90,7 @@ FOREIGN = {name: FolderTemplate(foreign(text)) for name, text in {"chatml": CHAT
 
 @pytest.mark.parametrize("name", sorted(FOREIGN))
 @given(turns=conversations)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_folders_template_is_appended_to_where_it_extends_itself(name, turns):
     template = FOREIGN[name]
     conversation, messages = template.open(), []
@@ -195,7 +195,7 @@ shown = st.lists(
 
 @pytest.mark.parametrize("name", sorted(KNOWING))
 @given(turns=st.lists(st.tuples(shown, plain_texts), min_size=1, max_size=4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_layout_knows_whose_ids_it_adds(name, turns):
     template = KNOWING[name]
     conversation, history = template.open(), []
@@ -213,7 +213,7 @@ def test_a_layout_knows_whose_ids_it_adds(name, turns):
 
 @pytest.mark.parametrize("name", sorted(KNOWING))
 @given(turns=st.lists(st.tuples(shown, plain_texts), min_size=1, max_size=4), hidden=st.integers(0, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_ids_whose_text_is_not_told_are_found_and_no_others(name, turns, hidden):
     template = KNOWING[name]
     conversation, made = template.open(), []
@@ -257,7 +257,7 @@ def test_what_a_template_leaves_out_of_its_past_is_nobodys():
 
 
 @given(turns=st.lists(st.tuples(shown, plain_texts), min_size=1, max_size=4))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_where_a_template_changes_texts_nobody_knows_rather_than_guesses(turns):
     template = FolderTemplate(foreign(PICKY))
     conversation = template.open()

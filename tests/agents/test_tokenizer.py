@@ -28,7 +28,7 @@ def test_training_is_deterministic():
 
 
 @given(st.text())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_text_survives_encoding_and_decoding(text):
     assert ENCODER.decode(ENCODER.encode(text).ids, skip_special_tokens=False) == text
 

@@ -344,7 +344,7 @@ logit_rows = st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=12)
 
 
 @given(logit_rows, st.floats(0.1, 3), st.floats(0.05, 1))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_distribution_sums_to_one_and_keeps_the_likeliest(logits, temperature, top_p):
     row = np.array(logits, np.float32)
     ids, logs = distribution(row, Sampling(temperature=temperature, top_p=top_p), first=True)
@@ -363,7 +363,7 @@ def test_greedy_takes_the_likeliest_allowed_token_and_reports_temperature_one():
 
 
 @given(st.integers(0, 2**32), st.lists(st.sampled_from([0, 1, 2, 3, 4]), min_size=1, max_size=9))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_rows_drawn_together_give_what_each_gives_alone(seed, kinds):
     samplings = (Sampling(), Sampling(temperature=0.6), Sampling(temperature=0.0), Sampling(top_p=0.9),
                  Sampling(allowed=(3, 5, 8)))  # fmt: skip

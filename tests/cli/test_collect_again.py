@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envgym.cli.plan import Plan
@@ -214,7 +214,6 @@ def test_fewer_episodes_than_are_stored_names_the_number(
 
 
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(1, 9))
-@settings(deadline=None)
 def test_a_group_is_of_one_task_and_ids_and_seeds_are_those_of_no_groups(
     episodes: int, group: int, tasks: int
 ) -> None:

@@ -57,6 +57,8 @@ def test_a_misspelt_command_gets_the_nearest_one(envgym):
         (("collect", "guess", "-n", "0"), "greater than or equal to 1"),
         (("collect", "guess", "--env-option", "x"), "--env-option 'x' is not of the form name=value"),
         (("collect", "guess", "--task-option", "coun=3"), "--task-option.coun = 3: there is no such option"),
+        (("check", "guess", "--task-option", "coun=3"), "--task-option.coun = 3: there is no such option"),
+        (("check", "guess", "--task-option", "count=-1"), "a set cannot have -1 tasks"),
         (("collect", "guess", "--env-option", "foo=1"), "--env-option.foo = 1: there is no such option; known: "),
         (("collect", "guess", "--agent", "lm"), "--agent-option: it needs the option 'model', which is not given"),
         (("collect", "guess", "--split", "tst"), "its splits: heldout, train"),

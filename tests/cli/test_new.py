@@ -63,7 +63,7 @@ def test_the_skeleton_has_tasks_to_train_on_and_others_to_evaluate_on(tmp_path, 
     write_skeleton("split-game", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     tasks = importlib.import_module("split_game_env").SPEC.tasks()
-    check_tasks(tasks, splits=("train", "heldout"))
+    check_tasks(tasks, splits=("train", "heldout"), seeded=True)
     assert {task.split for task in tasks} == {"train", "heldout"}
 
 

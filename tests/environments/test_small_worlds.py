@@ -14,6 +14,7 @@ from envgym.env import Step, StopReason
 from envgym.limits import Limits
 from envgym.messages import Action
 from envgym.registry import make
+from envgym.task import Task
 from envgym.testing import check_env_sync, check_task_sync, check_tasks
 from envgym.testing.fakes import ScriptedAgent
 
@@ -36,12 +37,13 @@ def test_it_meets_the_environment_contract(world: Any) -> None:
 @EACH
 def test_its_tasks_are_solved_by_the_expert_and_not_by_doing_nothing(world: Any) -> None:
     tasks = world.SPEC.tasks(60)[::8]
-    check_task_sync(tasks, lambda task: make(world.SPEC, task), world.expert, seeds=(0,), limits=Limits(turns=120))
+    check_task_sync(tasks, lambda task: make(world.SPEC, task), world.expert, seeds=(0,), limits=Limits(turns=120),
+                    seeded=world.SPEC.seeded)  # fmt: skip
 
 
 @EACH
 def test_its_tasks_are_drawn_without_end_and_a_wrong_bound_is_refused(world: Any) -> None:
-    check_tasks(world.SPEC.tasks(40), splits=("train", "heldout"))
+    check_tasks(world.SPEC.tasks(40), splits=("train", "heldout"), seeded=world.SPEC.seeded)
     far = world.SPEC.tasks(None)[100_000]
     assert far.id not in {task.id for task in world.SPEC.tasks(40)}
     with pytest.raises(ValueError, match="count is 0"):
@@ -67,6 +69,18 @@ def test_a_needless_question_costs() -> None:
     assert asked[2].text.startswith("It is ")
     assert asked[-1].channels["needless"] == 1.0
     assert asked[-1].reward == 0.0
+
+
+def test_harder_questions_need_dearer_models_and_the_expert_finds_them() -> None:
+    spent = []
+    for difficulty in (1, 2, 3, 4):
+        tasks = route.route_tasks(40, difficulty=difficulty)
+        assert all(task.prompt.endswith(f"which is {route._HARD[difficulty - 1]}.") for task in tasks)
+        check_task_sync(tasks[::4], lambda task: make(route.SPEC, task), route.expert, seeds=(0,))
+        spent.append(sum(route._scene(task.seed, 4, difficulty)["least"] for task in tasks))
+    assert spent == sorted(set(spent))
+    with pytest.raises(ValueError, match="difficulty is 5; it must be 1 to 4"):
+        route.route_tasks(difficulty=5)
 
 
 def test_a_dearer_model_than_needed_costs() -> None:
@@ -106,6 +120,26 @@ def test_held_out_compositions_are_never_trained_on() -> None:
         split: {task.prompt.rpartition("(")[0] for task in tasks.split(split)} for split in ("train", "heldout")
     }
     assert not chains["train"] & chains["heldout"]
+
+
+def test_fewer_guesses_make_wordle_harder_and_another_seed_asks_for_other_words() -> None:
+    task = wordle.wordle_tasks(2, tries=2)[1]
+    assert task.prompt == "Find the secret word of five letters in two guesses."
+    wrong = [Action.call("guess", word=word) for word in wordle.WORDS[:3]]
+    ends = asyncio.run(_steps(make(wordle.SPEC, task), wrong[:2]))
+    assert [step.stop for step in ends[1:]] == [None, "lost"]
+    secrets = [
+        [asyncio.run(_secret(task)) for task in wordle.wordle_tasks(6, tries=1, seed=seed)] for seed in (0, 0, 1)
+    ]
+    assert secrets[0] == secrets[1] != secrets[2]
+    with pytest.raises(ValueError, match="tries is 0"):
+        wordle.wordle_tasks(tries=0)
+
+
+async def _secret(task: Task) -> str:
+    """What is told when the one guess was wrong; "" where it was right."""
+    steps = await _steps(make(wordle.SPEC, task), [Action.call("guess", word=wordle.WORDS[0])])
+    return steps[-1].text.partition("it was ")[2]
 
 
 def test_of_a_single_skill_the_words_are_held_out_since_no_skill_can_be() -> None:
@@ -159,13 +193,19 @@ def test_a_corpus_of_ones_own_is_searched(tmp_path) -> None:
     corpus, questions = tmp_path / "corpus.jsonl", tmp_path / "questions.jsonl"
     lines = [{"title": "Heron", "text": "A wading bird."}, {"title": "Basalt", "text": "A volcanic rock."}]
     corpus.write_text("\n".join(map(json.dumps, lines)))
-    questions.write_text(json.dumps({"question": "Which bird wades?", "answer": "heron"}))
+    asked = {"question": "Which bird wades?", "answer": "heron"}
+    led = {"question": "What does the heron's rock come from?", "answer": "volcanoes", "path": ["Heron", "Basalt"]}
+    questions.write_text("\n".join(map(json.dumps, (asked, led))))
     tasks = search.search_tasks(corpus=str(corpus), questions=str(questions))
+    check_task_sync(tasks, lambda task: make(search.SPEC, task), search.expert, seeds=(0,))
     found = asyncio.run(_steps(make(search.SPEC, tasks[0]), ["search 'volcanic rocks or rock'", "answer Heron"]))
     assert found[1].text == "Basalt: A volcanic rock...."
     assert found[2].reward == 1.0
     with pytest.raises(ValueError, match="both files"):
         search.search_tasks(corpus=str(corpus))
+    questions.write_text(json.dumps(asked | {"path": "Heron"}))
+    with pytest.raises(ValueError, match="path is 'Heron'; it must be a list"):
+        search.search_tasks(corpus=str(corpus), questions=str(questions))
 
 
 BIRDS = (

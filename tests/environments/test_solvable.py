@@ -15,7 +15,7 @@ def test_a_solvable_world_meets_the_environment_contract(spec: EnvSpec):
 
 @SPECS
 def test_its_tasks_meet_the_task_contract(spec: EnvSpec):
-    check_tasks(spec.tasks(20), splits=("train", "heldout"))
+    check_tasks(spec.tasks(20), splits=("train", "heldout"), seeded=spec.seeded)
 
 
 def test_options_reach_the_world_and_impossible_ones_are_refused():

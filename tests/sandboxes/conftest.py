@@ -108,6 +108,30 @@ def world() -> World:
 
 
 @pytest.fixture
+def boxed(world: World) -> World:
+    """The same in a container."""
+    return world.model_copy(update={"image": "base"})
+
+
+@pytest.fixture
+def containers() -> Callable[[int], list[str]]:
+    """The names of the containers that a process made."""
+    import docker  # of an extra, which other tests do without
+    from envgym_sandboxes.docker_engine.backend import DockerBackend
+    from envgym_sandboxes.docker_engine.client import OWNER
+
+    def made_by(owner: int) -> list[str]:
+        api = docker.APIClient(DockerBackend().address, version="auto")
+        try:
+            found = api.containers(all=True, filters={"label": OWNER})
+            return [one["Names"][0] for one in found if one["Labels"][OWNER].startswith(f"{owner}-")]
+        finally:
+            api.close()
+
+    return made_by
+
+
+@pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
     """Run a coroutine; a backend under test may not take for ever."""
     return lambda main: asyncio.run(asyncio.wait_for(main, 110))

@@ -275,7 +275,7 @@ def test_a_hole_of_any_size_is_only_a_hole(tmp_path):
     archive.read(tmp_path / "file", tmp_path / "made")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_file_with_any_change_is_refused(tmp_path_factory, data):
     place = tmp_path_factory.mktemp("fuzz")
@@ -335,7 +335,7 @@ def seen(top):
     return found
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(tree=st.dictionaries(NAMES, TREES, max_size=5))
 def test_what_is_packed_is_unpacked_as_it_was(tmp_path_factory, tree):
     place = tmp_path_factory.mktemp("pack")

@@ -12,6 +12,7 @@ BOUNDS = (
 )
 
 
+@pytest.mark.slow
 def test_namespace_backend_keeps_the_contract(make, run, all_but, traces):
     run(check_sandbox(make, must=all_but(), traces=traces))
 

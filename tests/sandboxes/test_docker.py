@@ -17,13 +17,13 @@ import pytest
 from envgym_sandboxes import state as states
 from envgym_sandboxes.calls import DENIED
 from envgym_sandboxes.docker_engine.backend import DockerBackend
-from envgym_sandboxes.docker_engine.client import OWNER, Client, labels
+from envgym_sandboxes.docker_engine.client import Client, labels
 from envgym_sandboxes.docker_engine.profile import profile
 from envgym_sandboxes.interpreter import open_interpreter
 from envgym_sandboxes.namespace import HOST_UID
 
 from envgym.errors import InfrastructureFailure, SandboxDied, SandboxUnavailable
-from envgym.task import Tree, World
+from envgym.task import Tree
 from envgym.testing.check_interpreter import check_interpreter
 from envgym.testing.check_sandbox import CHECKS, check_sandbox
 
@@ -37,27 +37,12 @@ def docker_fails() -> str:
 
 
 @pytest.fixture
-def make_docker(state: Path, kept: Path, base_image) -> Iterator[Callable[..., DockerBackend]]:
+def make_docker(state: Path, kept: Path, base_image, containers) -> Iterator[Callable[..., DockerBackend]]:
     if docker_fails():
         pytest.skip(docker_fails())
     yield partial(DockerBackend, root=state, snapshots=kept)
     assert containers(os.getpid()) == [], "no test leaves a container"
     assert list(state.iterdir()) == [], "nor a file"
-
-
-@pytest.fixture
-def boxed(world: World) -> World:
-    return world.model_copy(update={"image": "base"})
-
-
-def containers(owner: int) -> list[str]:
-    """The names of the containers that a process made."""
-    api = docker.APIClient(DockerBackend().address, version="auto")
-    try:
-        found = api.containers(all=True, filters={"label": OWNER})
-        return [one["Names"][0] for one in found if one["Labels"][OWNER].startswith(f"{owner}-")]
-    finally:
-        api.close()
 
 
 @pytest.mark.slow
@@ -430,7 +415,7 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-def test_m_kill_9_of_the_owner_leaves_no_container(make_docker, state):
+def test_m_kill_9_of_the_owner_leaves_no_container(make_docker, state, containers):
     command = [sys.executable, "-c", OWNER_PROGRAM, str(state)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
@@ -481,7 +466,7 @@ def contained(uid: int) -> set[int]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_m_kill_9_of_the_owner_at_any_time_leaves_nothing(make_docker, state):
+def test_m_kill_9_of_the_owner_at_any_time_leaves_nothing(make_docker, state, containers):
     """Between being named and being created, between created and started, while entered, while removed."""
     before = contained(HOST_UID)
     for number in range(12):

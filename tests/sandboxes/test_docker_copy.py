@@ -18,11 +18,9 @@ import docker
 import pytest
 from envgym_sandboxes.docker_engine import runtime
 from envgym_sandboxes.docker_engine.agent import Cargo
-from envgym_sandboxes.docker_engine.client import OWNER
 from envgym_sandboxes.docker_engine.copying import DockerCopyBackend
 
 from envgym.errors import EnvgymError, InfrastructureFailure, SandboxDied
-from envgym.task import World
 from envgym.testing.check_sandbox import CHECKS, check_sandbox
 
 pytestmark = [pytest.mark.timeout(120)]
@@ -35,26 +33,12 @@ def copying_fails() -> str:
 
 
 @pytest.fixture
-def make_copying(state: Path, base_image) -> Iterator[Callable[..., DockerCopyBackend]]:
+def make_copying(state: Path, base_image, containers) -> Iterator[Callable[..., DockerCopyBackend]]:
     if copying_fails():
         pytest.skip(copying_fails())
     yield partial(DockerCopyBackend, root=state)
     assert containers(os.getpid()) == [], "no test leaves a container"
     assert [path for path in state.iterdir() if path.name != "durable"] == [], "nor a file"
-
-
-@pytest.fixture
-def boxed(world: World) -> World:
-    return world.model_copy(update={"image": "base"})
-
-
-def containers(owner: int) -> list[str]:
-    api = docker.APIClient(DockerCopyBackend().address, version="auto")
-    try:
-        found = api.containers(all=True, filters={"label": OWNER})
-        return [one["Names"][0] for one in found if one["Labels"][OWNER].startswith(f"{owner}-")]
-    finally:
-        api.close()
 
 
 @pytest.mark.slow
@@ -170,7 +154,7 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-def test_m_kill_9_of_the_owner_ends_its_containers(make_copying, state):
+def test_m_kill_9_of_the_owner_ends_its_containers(make_copying, state, containers):
     command = [sys.executable, "-c", OWNER_PROGRAM, str(state)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
@@ -188,7 +172,7 @@ def test_m_kill_9_of_the_owner_ends_its_containers(make_copying, state):
     assert containers(owner.pid) == []
 
 
-def test_a_killed_container_is_a_dead_sandbox(make_copying, boxed, run):
+def test_a_killed_container_is_a_dead_sandbox(make_copying, boxed, run, containers):
     async def main():
         async with make_copying() as backend, await backend.create(boxed) as sandbox:
             running = asyncio.ensure_future(sandbox.exec(["sleep", "4242"]))
@@ -204,7 +188,7 @@ def test_a_killed_container_is_a_dead_sandbox(make_copying, boxed, run):
     run(main())
 
 
-def test_a_sandbox_whose_output_nobody_takes_is_closed_at_once(make_copying, boxed, run, tmp_path):
+def test_a_sandbox_whose_output_nobody_takes_is_closed_at_once(make_copying, boxed, run, tmp_path, containers):
     """An engine waits with a removal until all that a container wrote has been taken, by those who are attached."""
 
     async def main():

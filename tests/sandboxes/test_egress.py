@@ -654,7 +654,7 @@ WORDS = (
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.binary(min_size=1, max_size=200) | st.lists(st.sampled_from(WORDS), min_size=1).map(b"".join))
 def test_no_bytes_of_a_client_break_the_proxy_or_get_out(data):
     async def script(client):

@@ -82,6 +82,19 @@ def test_what_a_recipe_does_not_promise_is_refused_and_not_kept_unless_it_is_acc
     assert build("base", store).digest == image.digest, "what is there is not built again"
 
 
+def test_the_command_says_that_what_it_accepted_is_another_image(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENVGYM_CACHE", str(tmp_path / "cache"))
+    made = tar_of(entry("etc"), entry("etc/hostname", b"other packages\n"))
+    monkeypatch.setattr(
+        build_module, "_run", lambda command, recipe, place: (place / "rootfs.tar").write_bytes(made)
+    )
+    monkeypatch.setattr(build_module, "_command", lambda recipe, target: [])
+    for _ in range(2):  # also where it was built before
+        result = told("build", "base", "--accept")
+        assert result.exit_code == 0
+        assert f"base is not what its recipe made ({recipes()['base'].digest})" in result.output
+
+
 LOWER = tar_of(
     entry("etc/", mode=0o755), entry("etc/name", b"lower\n"), entry("etc/gone", b"x"),
     entry("bin/tool", b"#!", mode=0o4755), entry("full/a", b"a"), entry("full/deep/b", b"b"),

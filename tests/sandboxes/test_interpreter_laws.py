@@ -18,7 +18,7 @@ from envgym.task import World
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(110)]
 
-BUDGET = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+BUDGET = settings(max_examples=6, suppress_health_check=list(HealthCheck), derandomize=True)
 WORLD = World(resources=Resources(memory_bytes=512 << 20), files={"/work/given.txt": "given\n"})
 FIRST = "import os, random\nrandom.seed(1)\nitems = []\nlog = open('log.txt', 'a')"
 DEATH = "items.append('dead'); os._exit(1)"

@@ -37,7 +37,7 @@ ACTIONS = st.one_of(
         ]
     ),
 )
-BUDGET = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+BUDGET = settings(max_examples=8, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 def results_of(outcome):

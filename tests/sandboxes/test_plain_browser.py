@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 from envgym_sandboxes.plain_browser import PlainBrowser
+from envgym_sandboxes.plain_forms import multipart
 
 from envgym.errors import EnvironmentFailure
 from envgym.page import Outcome, PageSpec, Storage, Tcp, UnixSocket, Wanted
-from envgym.page_actions import Back, Click, Drag, Fill, Forward, Goto, Press, Select, Target, TypeText
+from envgym.page_actions import Back, Click, Drag, Fill, Forward, Goto, Press, Select, Target, TypeText, Upload
 from envgym.page_text import tree_text
 
 ORIGIN = "http://form.test"
@@ -18,6 +19,8 @@ FORM = b"""<title>Form</title><h1>A form</h1><script>document.title = "no"</scri
 <label><input type="radio" name="way" value="a" checked> A</label>
 <label><input type="radio" name="way" value="b"> B</label>
 <button name="do" value="it">Send</button><button name="do" value="other">Other</button></form>
+<form method="post" action="/given" enctype="multipart/form-data"><input name="note" aria-label="Note">
+<label>File <input type="file" name="file"></label><button>Give</button></form>
 <a href="/away">Away</a><a href="http://outside.test/">Outside</a>"""
 
 
@@ -29,7 +32,13 @@ async def answer(reader, writer):
         said += b"Content-Length: 0\r\n\r\n"
     else:
         cookie = next((line for line in head.split("\r\n") if line.lower().startswith("cookie:")), "no cookie")
-        body = FORM if path == "/" else f"<p>{path}</p><p>{cookie}</p>".replace("&", "&amp;").encode()
+        length = next(
+            (int(line[15:]) for line in head.lower().split("\r\n") if line.startswith("content-length")), 0
+        )
+        given = (await reader.readexactly(length)).decode()
+        body = {"/": FORM, "/forms": FORMS}.get(path) or f"<p>{path}</p><p>{cookie}</p>{given}".replace(
+            "&", "&amp;"
+        ).encode()
         said = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nSet-Cookie: seen=yes\r\nConnection: close\r\n"
         said += f"Content-Length: {len(body)}\r\n\r\n".encode() + body
     writer.write(said)
@@ -71,19 +80,95 @@ def test_a_form_sends_what_is_in_it_and_the_button_that_was_pressed(tmp_path):
         Click(named("Box", "checkbox")), Fill(named("Text"), "two\nlines"),
         Click(named("B", "radio")), Click(named("Send")),
     )  # fmt: skip
-    assert "/sent?name=Bo+%26+Co&token=t&size=s&box=one&text=two%0Alines&way=b&do=it" in view.text
+    assert "/sent?name=Bo+%26+Co&token=t&size=s&box=one&text=two%0D%0Alines&way=b&do=it" in view.text
 
 
 def test_enter_sends_the_form_and_typing_goes_on_where_the_focus_is(tmp_path):
     _, view, _ = played(tmp_path, Click(named("Name")), TypeText(" Lovelace"), Press("Enter"))
-    assert "name=Ada+Lovelace&token=t&size=large&text=&way=a" in view.text
-    assert "do=" not in view.text
+    assert "name=Ada+Lovelace&token=t&size=large&text=&way=a&do=it Cookie" in view.text
+
+
+def test_a_file_is_sent_with_the_form_that_it_was_given_to_and_with_no_other(tmp_path):
+    give = Upload(named("File"), {"a.txt": b"hello"})
+    _, chosen, _ = played(tmp_path, give)
+    assert 'button "File" = "a.txt"' in tree_text(chosen.tree)
+    _, view, _ = played(tmp_path, give, Fill(named("Note"), "for you"), Click(named("Give")))
+    assert 'name="file"; filename="a.txt"' in view.text
+    assert "hello" in view.text
+    assert "for you" in view.text
+    _, view, _ = played(tmp_path, give, Goto(f"{ORIGIN}/"), Click(named("Give")))
+    assert "hello" not in view.text, "another document has a field of its own"
+    _, view, _ = played(tmp_path, give, Click(named("Send")))
+    assert "a.txt" not in view.text
+
+
+FORMS = b"""<form method="post" action="/named"><label>One <input type="file" name="one"></label>
+<input name="note" value="a b"><label>Two <input type="file" name="two"></label><button>Post</button></form>
+<form action="/asked"><label>Three <input type="file" name="three"></label><button>Get</button></form>
+<form method="post" action="/parts" enctype="multipart/form-data"><input name="a" value="1">
+<textarea name="b">x\ny</textarea><button>Parts</button></form>
+<form method="post" action="/none" enctype="multipart/form-data"><button>None</button></form>
+<form method="post" action="/empty" enctype="multipart/form-data"><input type="file" name="f">
+<button>Empty</button></form>"""
+
+
+def test_a_form_for_no_files_sends_their_names_in_the_order_of_the_document(tmp_path):
+    to = "/forms"
+    _, view, _ = played(
+        tmp_path, Goto(ORIGIN + to), Upload(named("One"), {"a & b.txt": b"content"}), Click(named("Post"))
+    )
+    assert view.text == "/named Cookie: seen=yes one=a+%26+b.txt&note=a+b&two="
+    _, view, _ = played(tmp_path, Goto(ORIGIN + to), Upload(named("Three"), {"c.txt": b"x"}), Click(named("Get")))
+    assert view.url == f"{ORIGIN}/asked?three=c.txt"
+
+
+@pytest.mark.parametrize(
+    ("button", "parts"),
+    [
+        ("Parts", ['name="a"\r\n\r\n1\r\n', 'name="b"\r\n\r\nx\r\ny\r\n']),
+        ("None", []),
+        ("Empty", ['name="f"; filename=""\r\nContent-Type: application/octet-stream\r\n\r\n\r\n']),
+    ],
+)
+def test_a_form_in_parts_is_sent_in_parts_also_without_a_file(tmp_path, button, parts):
+    _, view, _ = played(tmp_path, Goto(f"{ORIGIN}/forms"), Click(named(button)))
+    boundary = view.text.rpartition("------envgym")[2].removesuffix("--")
+    mark = f"------envgym{boundary}"
+    wanted = "".join(f"{mark}\r\nContent-Disposition: form-data; {part}" for part in parts) + f"{mark}--\r\n"
+    _, sent = multipart({"Parts": [("a", "1"), ("b", "x\ny")], "None": [], "Empty": [("f", ("", b""))]}[button])
+    assert sent.decode() == wanted
+    assert view.text.endswith(wanted.strip())
 
 
 def test_history_goes_both_ways(tmp_path):
     done, view, _ = played(tmp_path, Back(), Goto(f"{ORIGIN}/two"), Back(), Forward())
     assert [one.outcome for one in done] == [Outcome.INVALID, Outcome.DONE, Outcome.DONE, Outcome.DONE]
     assert view.url == f"{ORIGIN}/two"
+
+
+def test_an_address_is_shown_as_it_was_asked_for(tmp_path):
+    _, view, _ = played(tmp_path, Goto(f"{ORIGIN}/Red Quay?a=b c#there"))
+    assert view.url == f"{ORIGIN}/Red%20Quay?a=b%20c#there"
+    assert "/Red%20Quay?a=b%20c" in view.text
+
+
+def test_a_digest_tells_what_fields_hold_which_has_the_focus_and_cookies(tmp_path):
+    async def play():
+        async with await asyncio.start_unix_server(answer, str(tmp_path / "s")), PlainBrowser() as browser:
+            sites, found = {ORIGIN: UnixSocket(str(tmp_path / "s"))}, []
+            for kept in ("1", "1", "2"):
+                given = Storage(({"name": "mine", "value": kept, "domain": "form.test", "path": "/"},))
+                page = await browser.page(PageSpec(sites, start=f"{ORIGIN}/", storage=given))
+                found.append([await page.digest()])
+                for action in (Fill(named("Name"), "Bo"), Click(named("Text")), Click(named("Size")),
+                               Upload(named("File"), {"a": b"1"}), Upload(named("File"), {"a": b"2"})):  # fmt: skip
+                    await page.act(action)
+                    found[-1].append(await page.digest())
+            return found
+
+    one, again, other = asyncio.run(play())
+    assert one == again
+    assert len({*one, *other}) == len(one) + len(other)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +185,9 @@ def test_what_cannot_be_is_data(tmp_path):
     done, _, _ = played(
         tmp_path, Click(named("Nothing")), Click(Target(ref="e999")), Click(Target(x=1, y=1)),
         Select(named("Size"), ("huge",)), Fill(named("Box", "checkbox"), "x"), Drag(named("Away"), named("Box")),
+        Upload(named("Name"), {"a": b""}), Upload(named("File"), {"a": b"", "b": b""}), Fill(named("File"), "a"),
     )  # fmt: skip
-    assert [one.outcome for one in done] == [Outcome.NO_ELEMENT] * 2 + [Outcome.INVALID] * 4
+    assert [one.outcome for one in done] == [Outcome.NO_ELEMENT] * 2 + [Outcome.INVALID] * 7
 
 
 def test_cookies_are_kept_and_can_be_given(tmp_path):

@@ -28,7 +28,10 @@ def podman(base_image, state: Path) -> Iterator[str]:
     address = f"unix://{place}/s"
     with (place / "log").open("wb") as log:
         service = subprocess.Popen(
-            ["podman", *own, *how, "system", "service", "--time", "0", address], stdout=log, stderr=log
+            ["podman", *own, *how, "system", "service", "--time", "0", address],
+            stdout=log,
+            stderr=log,
+            cwd=place,  # where its monitors of containers say that memory was out, in a file
         )
     try:
         end = time.monotonic() + 30

@@ -16,7 +16,7 @@ from envgym.errors import SandboxDied
 
 pytestmark = pytest.mark.timeout(30)
 
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are shared
+PATIENT = settings(suppress_health_check=[HealthCheck.too_slow])  # machines are shared
 FRAMES = st.lists(
     st.tuples(st.dictionaries(st.text(max_size=5), st.integers(), max_size=3), st.binary(max_size=50))
 )

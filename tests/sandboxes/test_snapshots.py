@@ -91,7 +91,6 @@ TURNS = st.lists(
 )
 BUDGET = settings(
     max_examples=12,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,
     phases=(Phase.explicit, Phase.generate),  # an example takes long: one that fails is shown as it is

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 HERE = Path(__file__).parent
 FOUND = sorted((HERE / "fuzz/found").glob("*/*"))
 """Of what was believed once, the bytes that made it so; targets that never believed anything have none."""
-LIES = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+LIES = settings(max_examples=300, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.slow

@@ -270,7 +270,7 @@ def test_what_is_no_file_is_never_opened(place):
     assert diff(place / "layer") == {}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(runs=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9000), st.booleans()), max_size=6))
 def test_zeros_and_holes_have_the_same_digest(runs):
     """A file is its size and bytes, however they lie on the disk; and another file has another digest."""

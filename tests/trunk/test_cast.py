@@ -1,14 +1,16 @@
 """Several actors in one episode: each has an agent, a context of its own, and tokens stay as they were sampled."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from envgym.cast import Cast
 from envgym.credit.ledger import Ledger
-from envgym.env import Step, StopReason
-from envgym.episode import Began, Group, Turn, Unfinished
+from envgym.env import EARNED_BY, Step, StopReason
+from envgym.episode import SPENT, Began, Episode, Group, Turn, Unfinished
+from envgym.errors import ReplayDiverged
 from envgym.jobs import Job, run_episode, stream
 from envgym.limits import Limits
 from envgym.messages import Action, Message
@@ -101,11 +103,19 @@ class Rememberer(Speaker):
         return Rememberer(seed, every=self.every)
 
 
-def job(agent, *, order=ORDER, name="e"):
+class Exact(Speaker):
+    """A speaker that cannot be told what it said without the ids."""
+
+    def recall(self, step, turn):
+        raise ValueError(f"{len(turn.sampled_ids)} ids were recorded")
+
+
+def job(agent, *, order=ORDER, name="e", **others):
     async def make():
         return as_env(Talk(order), lambda: Talk(order))
 
-    return Job(make, lambda env: agent, TASK.id, 7, name, Rollout(Limits(turns=20)))
+    given = {actor: lambda env, one=one: one for actor, one in others.items()}
+    return Job(make, lambda env: agent, TASK.id, 7, name, Rollout(Limits(turns=20)), others=given)
 
 
 def contexts(episode):
@@ -161,6 +171,97 @@ def test_each_actor_has_its_own_row_of_rewards() -> None:
     rows = {turn[0]: ledger.reward_N[ledger.turns[row] : ledger.turns[row + 1]].tolist() for row, turn in
             enumerate((["left"], ["right"]))}  # fmt: skip
     assert rows == {"left": [1.0, 3.0, 4.0], "right": [2.0, 5.0]}
+
+
+def test_who_was_given_for_an_actor_speaks_in_words_and_the_others_context_goes_on() -> None:
+    Speaker.closed = 0
+    alone, given = Speaker(7), Speaker(8)
+    episode = asyncio.run(run_episode(job(alone, order=("agent", "right", "agent", "agent", "right"), right=given)))
+    assert episode.failure is None
+    assert given.heard == ["1 for right", "4 for right"], "not a fork of it"
+    assert Speaker.closed == 2
+    words = [turn.messages[-1].content for turn in episode.turns if turn.actor == "right"]
+    assert len(set(words)) == 2
+    assert all(words)
+    assert [(turn.actor, len(turn.sampled_ids), turn.segment) for turn in episode.turns] == [
+        ("agent", 2, 0), ("right", 0, 0), ("agent", 2, 0), ("agent", 2, 0), ("right", 0, 0),
+    ]  # fmt: skip
+    ledger = Ledger.of([Group(TASK.id, (episode,))])
+    assert ledger.reward_N.tolist() == [3.0, 3.0, 9.0, 0.0, 0.0], (
+        "what follows a guest's words is the trained one's"
+    )
+
+
+def test_a_guest_is_forked_with_the_episode_and_others_are_still_forks_of_the_first() -> None:
+    cast = Cast("agent", Speaker(1), seed=1)
+    cast.give("right", Speaker(2))
+    step = Step((Message(role="user", content="x"),))
+
+    async def said():
+        await cast["right"].act(step)
+        other = cast.fork(seed=5)
+        return [(await one["right"].act(step)).action.text for one in (cast, other, cast.fork(seed=5))]
+
+    mine, forked, _ = asyncio.run(said())
+    assert mine != forked, "further draws are its own"
+    assert cast["left"].name == "left"
+    assert len(cast.everyone) == 3
+
+
+@pytest.mark.parametrize(("kind", "goes_on"), [(Speaker, True), (Exact, False)])
+def test_after_a_kill_a_guest_says_it_again_or_what_needs_its_ids_begins_again(kind, goes_on) -> None:
+    order = ("agent", "right", "agent")
+    whole = asyncio.run(run_episode(job(Speaker(7), order=order, right=kind(8))))
+
+    async def regained():
+        env, cast = as_env(Talk(order), lambda: Talk(order)), Cast("agent", Speaker(7), seed=7)
+        cast.give("right", kind(8))
+        return await regain(env, cast, Unfinished(Began.of(whole), list(whole.turns[:2])), Limits(turns=20))
+
+    if goes_on:
+        said = whole.turns[1].step
+        assert said.info == {SPENT: said.cost} == {SPENT: {"prompt_tokens": 11.0, "completion_tokens": 2.0}}
+        assert asyncio.run(regained()) == replace(said, cost={}, info={}), "what it took is no word of the world's"
+    else:
+        with pytest.raises(ReplayDiverged, match="'right' cannot be told by its words"):
+            asyncio.run(regained())
+
+
+@pytest.mark.parametrize("cost", [{}, {"completion_tokens": 2.0}])
+def test_what_an_actor_spent_is_known_after_a_kill_before_the_world_answered(tmp_path, cost) -> None:
+    spent = {"completion_tokens": 2.0}
+    said = Turn("right", (Message(role="assistant", content="x"),), Step(cost=cost, info={SPENT: spent}))
+    with StoreWriter(tmp_path / "store") as store:
+        store.begin(Began("e", TASK.id, Step(), 7))
+        store.said("e", 0, said)
+    with StoreWriter(tmp_path / "store") as store:
+        found = store.unfinished["e"].said
+    assert found is not None
+    assert found.action.spent == said.action.spent == (("completion_tokens", 2.0),)
+
+
+def test_a_reward_that_names_its_earner_is_that_ones_whoever_spoke() -> None:
+    said, ids, logprobs = (
+        (Message(role="assistant", content="x"),),
+        np.array([1, 2], np.int32),
+        np.zeros(2, np.float32),
+    )
+    earned = [("user", 0.25), ("agent", None), ("user", 1.0), ("agent", 0.5), ("user", 2.0)]
+    turns = tuple(
+        Turn(
+            actor,
+            said,
+            Step(reward=reward, info={EARNED_BY: "agent"}),
+            sampled_ids=ids,
+            logprobs=logprobs,
+            segment=at,
+        )
+        for at, (actor, reward) in enumerate(earned)  # before the agent spoke there is no turn that could have it
+    )
+    episode = Episode("e", TASK.id, Step(), turns, seed=0, stop=StopReason.GOAL)
+    ledger = Ledger.of([Group(TASK.id, (episode,))])
+    rows = [ledger.reward_N[ledger.turns[row] : ledger.turns[row + 1]].tolist() for row in range(2)]
+    assert rows == [[0.25, 0.0, 0.0], [1.0, 2.5]]
 
 
 @pytest.mark.parametrize("kind", [Speaker, Rememberer])

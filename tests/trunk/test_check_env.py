@@ -69,7 +69,7 @@ def test_what_could_not_be_reached_is_reported() -> None:
         async def step(self, action: Action) -> Step:
             return replace(await super().step(action), stop=None)
 
-    (unreached,) = check_env_sync(Endless, turns=3).unreached
+    (unreached,) = check_env_sync(Endless, turns=3, uses_seed=True).unreached
     assert "no episode ended" in unreached
 
 
@@ -209,6 +209,93 @@ def test_each_broken_environment_fails_with_its_sentence(broken: Callable[[], An
         check_env_sync(broken, uses_seed=True, policy=policy, deadline_s=0.2 if broken is Stuck else 60)
 
 
+class Seeds(Plain):
+    """Says that a seed decides nothing, where `Plain` shows it at once."""
+
+    uses_seed = False
+
+
+class Late(Plain):
+    """What its seed decides is seen at the end alone, and by few seeds."""
+
+    uses_seed = True
+
+    async def reset(self, *, seed: int) -> Step:
+        await super().reset(seed=0)
+        self._drawn = seed % 5 == 4
+        return Step(observation=(Message(role="user", content="say something"),))
+
+    async def step(self, action: Action) -> Step:
+        step = await super().step(action)
+        return replace(step, reward=float(self._drawn)) if step.stop else step
+
+
+class Never(Late):
+    """Says that a seed decides something, and none does."""
+
+    async def reset(self, *, seed: int) -> Step:
+        return await super().reset(seed=0)
+
+
+class Unheeding(Never):
+    uses_seed = False
+
+
+class Unfaithful(Late):
+    uses_seed = False
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        (Seeds, "uses_seed is False.*seed 0 and seed 1 differ in step 0"),
+        (Unfaithful, "uses_seed is False.*seed 0 and seed 4 differ in step 5"),
+        (Never, "a seed that is accepted is honoured"),
+        (Late, ""),
+        (Unheeding, ""),
+    ],
+)
+def test_what_an_environment_says_of_its_seed_is_tried_also_where_it_is_replayed(env, sentence: str) -> None:
+    def spoken(step: Step, tools: Any, rng: np.random.Generator) -> Action:
+        return Action.say(f"{rng.integers(9)}")
+
+    if not sentence:
+        assert check_env_sync(env, policy=spoken).unreached == ()
+        return
+    seeds = range(5) if env is Unfaithful else (0, 1)
+    with pytest.raises(AssertionError, match=sentence):
+        check_env_sync(env, policy=spoken, seeds=seeds)
+    with pytest.raises(AssertionError, match=sentence):
+        check_env_sync(lambda: Replaying(env), policy=spoken, seeds=seeds)
+
+
+def test_an_environment_that_says_nothing_of_its_seed_is_told_so() -> None:
+    (unreached,) = check_env_sync(Plain).unreached
+    assert "uses_seed" in unreached
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (lambda task: {task.prompt}, "content is JSON; that of task 'memory/0' is not"),
+        (lambda task: float("nan"), "content is JSON; that of task 'memory/0' is not"),
+        (lambda task: id(task), "content is a function of a task's data; of task 'memory/0', stored, it differs"),
+        (lambda task: task.metadata, ""),
+    ],
+)
+def test_what_a_specification_says_that_tasks_ask_is_tried(content, sentence: str) -> None:
+    if not sentence:
+        check_tasks(memory_tasks(), content=content)
+        return
+    with pytest.raises(AssertionError, match=sentence):
+        check_tasks(memory_tasks(), content=content)
+
+
+def test_a_reference_that_scores_more_than_full_says_that_full_is_not_the_most() -> None:
+    with pytest.raises(AssertionError, match=r"scores full: 1.0, not 0.5"):
+        check_task_sync(memory_tasks(), lambda task: MemoryEnv(task), memory_solution, full=0.5)
+
+
 def spoiled(base: type[Any], **methods: Any) -> type[Any]:
     return type("Spoiled", (base,), methods)
 
@@ -324,6 +411,7 @@ def test_tasks_that_can_be_solved_pass() -> None:
     check_task_sync(memory_tasks(), MemoryEnv, memory_solution)
     check_tasks(memory_tasks(), splits=("train", "test"))
     check_tasks(TaskSet.lazy(lambda index: Task(id=str(index), prompt=f"{index}?")))
+    check_tasks(TaskSet.lazy(lambda index: Task(id=str(index), prompt=f"{index}?"), split_of=lambda _: "train"))
 
 
 def test_a_reference_that_does_not_solve_and_a_reward_for_nothing_are_found() -> None:
@@ -344,12 +432,22 @@ def test_a_reference_that_does_not_solve_and_a_reward_for_nothing_are_found() ->
         ([], "at least one task"),
         ([Task(id="a", prompt="1"), Task(id="a", prompt="2")], "unique in their set; twice: \\['a'\\]"),
         ([Task(id="a", prompt="1"), Task(id="b", prompt="1", split="test")], "splits are disjoint"),
+        ([Task(id="a", prompt="1"), Task(id="b", prompt="1", split="test", seed=1)], "say seeded=True"),
         ([Task(id="a", prompt="1", split="tset")], "is one of"),
     ],
 )
 def test_broken_task_sets_are_found(tasks: list[Task], sentence: str) -> None:
     with pytest.raises(AssertionError, match=sentence):
         check_tasks(TaskSet(tasks), splits=("train", "test"))
+
+
+def test_tasks_that_differ_by_a_seed_that_draws_the_world_are_different_problems() -> None:
+    tasks = [Task(id=str(seed), prompt="1", split=("train", "test")[seed], seed=seed) for seed in range(2)]
+    check_tasks(TaskSet(tasks), seeded=True)
+    with pytest.raises(AssertionError, match="split_of tells the split of task 0: 'test' is not 'train'"):
+        check_tasks(TaskSet.lazy(lambda index: tasks[index], length=1, split_of=lambda index: "test"))
+    with pytest.raises(AssertionError, match="splits are disjoint"):
+        check_tasks(TaskSet([*tasks, tasks[1].model_copy(update={"id": "2", "split": "train"})]), seeded=True)
 
 
 def test_what_is_no_task_set_is_found() -> None:

@@ -151,6 +151,26 @@ def test_an_endless_task_set_is_lazy_and_refuses_what_has_no_end() -> None:
             tasks[index]
 
 
+def test_a_split_that_is_known_by_the_place_makes_no_task_and_each_of_its_own_once() -> None:
+    asked: list[int] = []
+
+    def split_of(index: int) -> str:
+        return "test" if index % 3 == 0 else "train"
+
+    def make(index: int) -> Task:
+        asked.append(index)
+        return Task(id=str(index), prompt="p", split=split_of(index))
+
+    tasks = TaskSet.lazy(make, length=10, split_of=split_of)
+    held = tasks[1:].split("test")
+    assert (len(held), tasks.split_at(3), tasks[2:][1:].split_at(0), asked) == (3, "test", "test", [])
+    assert (tasks.splits(), asked) == (["test", "train"], [])
+    assert [task.id for task in held] == [task.id for task in held] == ["3", "6", "9"]
+    assert asked == [3, 6, 9]
+    assert [task.id for task in held[1:]] == ["6", "9"]
+    assert list(tasks.split("train")) == list(TaskSet(list(tasks)).split("train"))
+
+
 @given(st.integers(0, 30), st.none() | st.integers(-40, 40), st.none() | st.integers(-40, 40), st.integers(-5, 5))
 def test_slices_of_a_finite_set_are_those_of_a_list(length: int, start: Any, stop: Any, step: int) -> None:
     plain = [Task(id=str(k), prompt="p") for k in range(length)]
@@ -256,7 +276,7 @@ def test_the_empty_mapping_of_steps_is_shared_frozen_and_survives_pickling() -> 
     step = Step()
     assert step.info is Step().info
     assert step.info == {}
-    with pytest.raises(TypeError, match="a Step is frozen"):
+    with pytest.raises(TypeError, match="a Step or an Answer is frozen"):
         step.info["x"] = 1  # type: ignore[index]
     assert pickle.loads(pickle.dumps(step)) == step
     assert copy.deepcopy(step) == step

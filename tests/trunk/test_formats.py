@@ -1,7 +1,9 @@
 """Laws of formats: nothing is lost in silence, export after import changes no byte, forks come back."""
 
 import json
+import os
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from envgym.episode_json import episode_to_json
 from envgym.formats import Exported, FormatError, Options, export, format_named, read_groups
 from envgym.formats.chat import CHAT
 from envgym.formats.exact import Told, apply, difference, packed
+from envgym.formats.files import write_lines
 from envgym.formats.losses import Losses
 from envgym.formats.record_format import RecordFormat
 from envgym.formats.report import report
@@ -28,7 +31,6 @@ from envgym.testing.strategies import groups, json_values, some_parts
 FORMATS = ("atif", "chat", "datasets", "minari", "sharegpt", "swe-agent", "verifiers")
 ONLY_NAMED = {"image bytes"}
 relaxed = settings(
-    deadline=None,
     max_examples=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -290,3 +292,26 @@ def test_a_loss_is_counted_per_place_with_the_first_example() -> None:
     assert [(one.field, one.times, one.example) for one in losses.all] == [
         ("turns[].step.reward", 2, "episode e: 1.0")
     ]
+
+
+def test_what_is_ended_while_it_writes_leaves_nothing_and_what_was_killed_goes_with_the_next(tmp_path):
+    target = tmp_path / "a.jsonl"
+    other = tmp_path / f".a.jsonl.part-{os.getppid()}"  # of a process that lives
+    gone = tmp_path / f".a.jsonl.part-{2**22 + 1}"  # more than any pid is
+    named = tmp_path / ".a.jsonl.part-mine"
+    for one in (other, gone, named):
+        one.write_text("{}")
+
+    def records():
+        yield {"a": 1}
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield {"a": 2}
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        write_lines(target, records())
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert sorted(tmp_path.iterdir()) == sorted([other, named])
+    assert write_lines(target, iter([{"a": 1}])) == 1
+    assert target.read_text() == '{"a":1}\n'

@@ -278,7 +278,7 @@ def test_durable_snapshots_that_nobody_would_know_of_are_a_mistake() -> None:
         asyncio.run(anext(play()))  # type: ignore[arg-type]
 
 
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=24)
 @given(at=st.integers(1, 6), hidden=st.booleans(), plain=st.booleans())
 def test_a_world_whose_hidden_state_is_another_is_not_gone_on_with(at: int, hidden: bool, plain: bool) -> None:
     """It answers as before, and only its snapshots tell."""

@@ -154,6 +154,7 @@ def test_a_cookie_goes_to_the_end_of_its_line() -> None:
     assert done == "GET / HTTP/1.1\nCookie: [redacted:cookie:1]\nAccept: */*"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "run",
     [
@@ -245,7 +246,6 @@ def _bytes(target: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 @settings(
-    deadline=None,
     max_examples=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -450,7 +450,6 @@ def test_what_is_in_the_directories_for_temporary_files_is_this_hosts(tmp_path: 
         assert clean.text(f"in {place}/f") == "in [redacted:host-path:1]/f"
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from(

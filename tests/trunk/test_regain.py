@@ -82,7 +82,7 @@ def cut(whole: Episode, count: int, *, said: bool) -> Remembered:
     return Remembered({whole.id: Unfinished(Began.of(whole), list(whole.turns[:count]), turn)})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     took=st.lists(st.tuples(st.floats(0, 1e4), st.floats(0, 1e4)), min_size=6, max_size=6),
     count=st.integers(0, 4),

@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from envgym import Action, Message, ParseError, SandboxDied, Toolbox, ToolCall, ToolLimits, ToolRefused, tool
+from envgym import (
+    Action,
+    Message,
+    ParseError,
+    SandboxDied,
+    Toolbox,
+    ToolCall,
+    ToolLimits,
+    ToolRefused,
+    tool,
+)
+from envgym.function_tool import MOST_THREADS
 from envgym.toolbox import ToolFault, ToolResult, bounded_text
 from envgym.tools import signature, tool_spec
 
@@ -185,6 +196,80 @@ def test_a_blocking_function_does_not_stop_the_loop():
     assert [result.text for result in results] == ["blocked", "freed"]
     with pytest.raises(TypeError, match="blocking"):
         tool(free, blocking=True)
+
+
+def test_64_calls_that_block_run_at_once_and_ones_that_hang_hold_up_nobody_else():
+    gate, all_there = threading.Event(), threading.Barrier(64, timeout=20)
+
+    def block() -> str:
+        """Waits until all are here."""
+        all_there.wait()
+        return "here"
+
+    def hang() -> str:
+        """Hangs."""
+        gate.wait()
+        return "late"
+
+    async def main():
+        box = Toolbox([tool(block, blocking=True), tool(hang, blocking=True, deadline_s=0.2)])
+        together = await asyncio.gather(*(box.call(call("block")) for _ in range(64)))
+        hung = await asyncio.gather(*(box.call(call("hang")) for _ in range(64)))
+        return together, hung, await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 20)
+
+    try:
+        together, hung, other = asyncio.run(main())
+    finally:
+        gate.set()
+    assert {one.text for one in together} == {"here"}
+    assert {one.fault for one in hung} == {ToolFault.TIMEOUT}
+    assert other == "free"
+
+
+def test_blocking_calls_beyond_the_bound_wait_for_a_thread_and_ones_that_nobody_waits_for_never_run():
+    gate, full, ran = threading.Event(), threading.Event(), []
+
+    def block(n: int) -> int:
+        """Waits."""
+        ran.append(n)
+        if len(ran) == MOST_THREADS:
+            full.set()
+        gate.wait(20)
+        return n
+
+    async def main():
+        box = Toolbox([tool(block, blocking=True)])
+        calls = [asyncio.create_task(box.call(call("block", n=n))) for n in range(MOST_THREADS + 2)]
+        assert await asyncio.to_thread(full.wait, 20)
+        await asyncio.sleep(0.05)
+        begun = list(ran)
+        calls[MOST_THREADS].cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        return begun, await asyncio.gather(*calls, return_exceptions=True)
+
+    begun, found = asyncio.run(main())
+    first = list(range(MOST_THREADS))
+    assert sorted(begun) == first
+    assert sorted(ran) == [*first, MOST_THREADS + 1]
+    assert [one.text for one in found if isinstance(one, ToolResult)] == list(map(str, sorted(ran)))
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_tool_that_leaves_is_answered_and_an_interrupt_passes(blocking):
+    def leave() -> None:
+        """Leaves."""
+        raise SystemExit(3)
+
+    def stop() -> None:
+        """Stops."""
+        raise asyncio.CancelledError
+
+    box = Toolbox([tool(leave, blocking=blocking), tool(stop, blocking=blocking)])
+    (told,) = run(box, call("leave"))
+    assert (told.fault, told.text) == (ToolFault.RAISED, "error (failed): leave: SystemExit: 3")
+    with pytest.raises(asyncio.CancelledError):
+        run(box, call("stop"))
 
 
 def test_costs_add_up_and_are_told_of_failures_too():

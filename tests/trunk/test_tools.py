@@ -6,9 +6,10 @@ import time
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
-from envgym.messages import ParseError, ToolCall
-from envgym.tools import compact, parse_call, read_json_call, tool_spec
+from envgym.messages import ParseError, ToolCall, ToolSpec
+from envgym.tools import check_call, compact, parse_call, read_json_call, tool_spec
 
 
 def put(path: str, text: str) -> None:
@@ -72,3 +73,51 @@ def test_whatever_a_model_writes_is_a_call_or_a_parse_error(value: str, opened: 
 def test_arguments_may_be_a_text_that_holds_them() -> None:
     call = parse_call('{"name": "put", "arguments": "{\\"path\\": \\"a\\", \\"text\\": \\"b\\"}"}', _SPECS)
     assert call == parse_call("put a b", _SPECS)
+
+
+def test_half_a_surrogate_pair_in_an_argument_is_a_parse_error_wherever_it_stands() -> None:
+    def write(title: str, more: list[str], kept: dict[str, str]) -> None:
+        """Write."""
+
+    specs = (tool_spec(write),)
+    right: dict[str, JsonValue] = {"title": "Lunch \U0001f354", "more": ["é"], "kept": {"ü": "東京"}}
+    assert isinstance(check_call(ToolCall(name="write", arguments=right), specs), ToolCall)
+    half: JsonValue = "Lunch \ud83d"
+    for odd in ({"title": half}, {"more": ["a", half]}, {"kept": {"a": half}}, {"kept": {"\ud83d": "a"}}):
+        found = check_call(ToolCall(name="write", arguments={**right, **odd}), specs)
+        assert isinstance(found, ParseError), odd
+        assert "half a surrogate pair" in found.message
+        found.message.encode()  # what is shown is a text
+    free = ToolSpec(name="any", description="", parameters={"additionalProperties": True})
+    assert isinstance(check_call(ToolCall(name="any", arguments={"\ud83d": 1}), (free,)), ParseError)
+    assert isinstance(check_call(ToolCall(name="any", arguments={"é": 1}), (free,)), ToolCall)
+    read = parse_call('{"name": "put", "arguments": {"path": "a", "text": "Lunch \\ud83d"}}', _SPECS)
+    assert isinstance(read, ParseError)
+
+
+def test_a_checked_call_is_a_copy_so_that_a_world_cannot_rewrite_what_was_said() -> None:
+    given = ToolCall(name="put", arguments={"path": "a", "text": "b"}, id="c1")
+    checked = check_call(given, _SPECS)
+    assert isinstance(checked, ToolCall)
+    checked.arguments["path"] = "c"
+    checked.arguments.pop("text")
+    assert given.arguments == {"path": "a", "text": "b"}
+    assert checked.model_dump_json() == '{"name":"put","arguments":{"path":"c"},"id":"c1"}'
+    assert checked == ToolCall(name="put", arguments={"path": "c"}, id="c1")
+
+
+def test_what_needs_no_coercion_is_an_equal_call_and_what_does_is_another() -> None:
+    def look(word: str, count: int) -> None:
+        """Look."""
+
+    specs = (tool_spec(look),)
+    plain = ToolCall(name="look", arguments={"word": "hé", "count": 3}, id="c1")
+    assert check_call(plain, specs) == plain
+    written = plain.model_copy(update={"arguments": {"word": "hé", "count": "3"}})
+    checked = check_call(written, specs)
+    assert (checked, written.arguments["count"]) == (plain, "3"), "what was given is left as it was"
+    for wrong in ({"word": 3, "count": 3}, {"word": "a", "count": 3.5}, {"word": "a"}):
+        assert isinstance(check_call(plain.model_copy(update={"arguments": wrong}), specs), ParseError), wrong
+    one = check_call(plain.model_copy(update={"arguments": {"word": "a", "count": True}}), specs)
+    assert isinstance(one, ToolCall)
+    assert type(one.arguments["count"]) is int

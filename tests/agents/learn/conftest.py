@@ -1,11 +1,14 @@
 """Shared by the learner's tests: a tiny transformer, synthetic episodes, and a small world that must be learned."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+from envgym.credit import Level, SchemeSpec
+from envgym.credit.schemes.values import turn_gae
 from envgym.env import Step, StopReason
 from envgym.episode import Episode, Turn
 from envgym.limits import Sampling
@@ -16,6 +19,8 @@ from envgym.task import Task, TaskSet
 
 torch = pytest.importorskip("torch", reason="the learner needs the extra [train]")
 transformers = pytest.importorskip("transformers", reason="the learner needs the extra [train]")
+
+from envgym_agents.learn.config import TrainConfig, load  # noqa: E402
 
 TEXT = "read press open panel code says a b 0 1 2 you are in front of the vault wrong nothing"
 WORDS = [*TEXT.split(" "), "act:read", *(f"act:press-{panel}" for panel in "ab"), *(f"act:open-{d}" for d in "012")]
@@ -145,6 +150,95 @@ def vault() -> Iterator[EnvSpec]:
     register("environments", spec.name, spec)
     yield spec
     unregister("environments", spec.name)
+
+
+class Solver:
+    """Plays the vault as one should."""
+
+    name = "agent"
+
+    async def act(self, step):
+        words = step.text.split()
+        if words[0] == "panel":
+            return Reply(Action.say(f"act:press-{words[1]}"))
+        if words[0] == "code":
+            return Reply(Action.say(f"act:open-{words[1]}"))
+        return Reply(Action.say("act:read"))
+
+    def fork(self, *, seed):
+        return Solver()
+
+    async def close(self):
+        pass
+
+
+class Guesser(Solver):
+    """Opens with a guess."""
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    async def act(self, step):
+        return Reply(Action.say(f"act:open-{self.seed % 3}"))
+
+
+def make_solver(task, *, seed, speed=1):
+    if speed < 1:
+        raise ValueError(f"speed is {speed}; it must be at least 1")
+    return Solver()
+
+
+def make_accounted(*, values, account, gamma=1.0):
+    """turn-gae that writes down, a line of JSON each time, the ids of the groups that it gives credit for."""
+    credit = turn_gae(values=values, gamma=gamma)
+
+    def scheme(groups):
+        with open(account, "a") as file:
+            file.write(json.dumps([[one.id for one in group] for group in groups]) + "\n")
+        return credit(groups)
+
+    return scheme
+
+
+ACCOUNTED = SchemeSpec(
+    name="test-accounted", make=make_accounted, summary="turn-gae, accounted for", source="own", claims="c",
+    needs={"values": Level.STATE},
+)  # fmt: skip
+
+
+@pytest.fixture
+def accounted() -> Iterator[str]:
+    register("schemes", ACCOUNTED.name, ACCOUNTED)
+    yield ACCOUNTED.name
+    unregister("schemes", ACCOUNTED.name)
+
+
+@pytest.fixture
+def config(vault: EnvSpec) -> Iterator[TrainConfig]:
+    register("agents", "test-solver", make_solver)
+    register("agents", "test-guesser", lambda task, *, seed: Guesser(seed))
+    yield load(
+        base={
+            "env": "test-vault",
+            "turns": 5,
+            "expert": "test-solver",
+            "model": {"size": "tiny", "vocabulary": 300, "context": 128, "answer": 64},
+            "warm_start": dict(min_updates=10, max_updates=20, evaluate_every=10, rows=8, validation=0.2, warmup=2),
+            "reinforce": dict(
+                steps=3,
+                tasks=2,
+                group=4,
+                oversample=1,
+                checkpoint_every=1,
+                loss={"kl": 0.01},
+                loop={"staleness": 0},
+            ),
+            "evaluate": dict(baselines=["test-guesser", "test-solver"], every=2, quick=4, bootstrap=200),
+            "concurrency": 16,
+        }
+    )
+    unregister("agents", "test-solver")
+    unregister("agents", "test-guesser")
 
 
 @dataclass

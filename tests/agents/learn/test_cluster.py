@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -42,7 +42,8 @@ from envgym_agents.learn.cluster.placement import (  # noqa: E402
 from envgym_agents.learn.cluster.reach import reached  # noqa: E402
 from envgym_agents.learn.config import load  # noqa: E402
 from envgym_agents.learn.config_cluster import Cluster  # noqa: E402
-from envgym_agents.learn.plan import Facts, plan_of  # noqa: E402
+from envgym_agents.learn.facts import Facts  # noqa: E402
+from envgym_agents.learn.plan import plan_of  # noqa: E402
 from envgym_agents.learn.run import train  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
@@ -57,7 +58,6 @@ nodes_of = st.lists(st.integers(0, 6), min_size=1, max_size=5).map(
 )
 
 
-@settings(deadline=None)
 @given(nodes_of, st.integers(1, 12), st.integers(1, 3), st.sampled_from(["spread", "pack"]))
 def test_what_is_placed_has_room_and_only_what_has_none_is_refused(nodes, workers, cpus, how):
     needs = [Need(WORKER, number, float(cpus)) for number in range(workers)]
@@ -450,6 +450,29 @@ def test_a_run_on_ray_that_loses_a_worker_plays_what_the_run_without_ray_plays(h
             assert np.allclose(turn.logprobs, same.logprobs, atol=1e-5)
     before, after = (load_file(folder / "trained" / "model.safetensors") for folder in (alone, out))
     assert all(torch.allclose(before[key], after[key], atol=1e-5) for key in before)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_continuations_on_ray_are_those_of_a_run_that_forks_in_its_own_process(hosts, place_of_runs, tmp_path):
+    forks = {"members": {"forks": {"points": 1, "times": 2}}, "steps": 2, "group": 2}
+    values = BASE | {"reinforce": BASE["reinforce"] | forks}
+    train(load(base=values), tmp_path / "run")
+    out = place_of_runs / "forks"
+    changes = (f"cluster.address={hosts.address}", "cluster.workers=2", "cluster.samplers=1")
+    with running(out, hosts.env, values, *changes) as process:
+        _, said = process.communicate(timeout=400)
+    assert process.returncode == 0, said
+    one, other = episodes_of(tmp_path / "run"), episodes_of(out)
+    assert one.keys() == other.keys()
+    assert sum(episode.parent is not None for episode in one.values()) >= 8
+    for name, episode in one.items():
+        assert (episode.parent, episode.root, episode.failure) == (
+            other[name].parent, other[name].root, other[name].failure,
+        )  # fmt: skip
+        for turn, same in zip(episode.turns, other[name].turns, strict=True):
+            assert np.array_equal(turn.sampled_ids, same.sampled_ids)
+            assert np.allclose(turn.logprobs, same.logprobs, atol=1e-5)
 
 
 @pytest.mark.slow

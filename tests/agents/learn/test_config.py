@@ -32,6 +32,7 @@ def test_a_file_and_overrides_are_merged(tmp_path):
         ),
         ("model.answer=2048", "answer 2048 must be below context 2048"),
         ("threads=100000", "threads = 100000: Input should be less than or equal to 1024"),
+        ("model.others.user={agent='a', tols=1}", "user.tols: there is no such field; did you mean 'tools'?"),
         ("nonsense", "is not of the form section.field=value"),
         ("seed.x=1", "'seed' is a value, not a section"),
     ],

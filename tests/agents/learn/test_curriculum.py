@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 from envgym_agents.learn.config import Curriculum, Reinforce, load  # noqa: E402
 from envgym_agents.learn.curriculum import EdgeOrder  # noqa: E402
-from envgym_agents.learn.overlap import staleness_of  # noqa: E402
 from envgym_agents.learn.parts import Parts  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
 from envgym_agents.learn.reinforce import Loop  # noqa: E402
 from envgym_agents.learn.resolve import resolve  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
+from envgym_agents.learn.staleness import staleness_of  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
 
 from envgym.env import Step, StopReason  # noqa: E402
@@ -46,7 +46,17 @@ def outcome(task: str, rewards, failed: int = 0) -> Group:
     return Group(task, tuple(members))
 
 
-@settings(max_examples=20, deadline=None)
+def test_tasks_are_drawn_by_how_often_they_fail_where_that_is_asked_for():
+    """After 8 tries each: p = (0 + 1) / 10, (4 + 1) / 10, (8 + 1) / 10, so 1 - p is 0.9, 0.5, 0.1 of 1.5."""
+    order = EdgeOrder(tasks(3), 0, Curriculum(kind="failures", sharpness=1, explore=0, memory=1))
+    order.saw([outcome(f"t{n}", [1] * solved + [0] * (8 - solved)) for n, solved in enumerate((0, 4, 8))])
+    assert order.rates.tolist() == pytest.approx([0.1, 0.5, 0.9])
+    drawn = [order.draw(1)[0].id for _ in range(3000)]
+    shares = [drawn.count(f"t{n}") / 3000 for n in range(3)]
+    assert shares == pytest.approx([0.6, 1 / 3, 1 / 15], abs=0.03)
+
+
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), count=st.integers(1, 12), cut=st.integers(0, 5))
 def test_draws_are_a_function_of_the_seed_and_of_what_was_seen_and_go_on_from_a_state(seed, count, cut):
     def drawn(steps, order):

@@ -27,7 +27,7 @@ def test_each_token_is_paid_by_how_much_likelier_the_teacher_finds_it():
     assert teaching(sampled, teacher).tolist() == pytest.approx([-math.log(2), math.log(2), 0.0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_policy_gradients_with_that_credit_are_on_average_the_gradient_of_the_reverse_kl(seed):
     rng = np.random.default_rng(seed)

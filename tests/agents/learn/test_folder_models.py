@@ -18,6 +18,7 @@ from envgym_agents.learn.update import Learner, adamw  # noqa: E402
 from envgym.env import Step, StopReason  # noqa: E402
 from envgym.episode import Episode, Turn  # noqa: E402
 from envgym.messages import Message, text_of  # noqa: E402
+from envgym.others import Other  # noqa: E402
 
 CHAT = (
     "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}</s>{% endfor %}"
@@ -91,6 +92,23 @@ def test_an_experts_episode_is_retraced_in_the_folders_own_tokens(config, folder
     assert [text_of(turn.messages[0]) for turn in traced.turns] == ["act:read", "act:press-a"]
     whole = tokenizer.decode(np.concatenate([np.r_[t.prompt_ids, t.sampled_ids] for t in traced.turns]).tolist())
     assert whole.endswith("[assistant]act:read</s>[user]panel a</s>[assistant]act:press-a</s>")
+
+
+def test_who_has_an_agent_of_their_own_is_not_imitated(config, folder, vault):
+    model = config.model.model_copy(update={"others": {"user": Other(agent="chat", options={"model": "m"})}})
+    asked = Step((Message(role="user", content="may I"),), next_actor="user")
+    words = [("agent", "act:read", asked), ("user", "yes", Step()), ("agent", "act:press-a", Step())]
+    turns = tuple(Turn(actor, (Message(role="assistant", content=text),), step) for actor, text, step in words)
+    expert = Episode(id="e", task_id="t", root=Step(), turns=turns, seed=0, stop=StopReason.GOAL)
+
+    async def retrace():
+        async with load_student(config.model_copy(update={"model": model}), folder) as student:
+            traced = await student.retrace(expert, vault.make(vault.tasks()[0]))
+            return [student.tokenizer.decode(turn.sampled_ids.tolist()) for turn in traced.turns], traced
+
+    said, traced = asyncio.run(retrace())
+    assert said == ["act:read</s>", "", "act:press-a</s>"]
+    assert [text_of(turn.messages[0]) for turn in traced.turns] == ["act:read", "yes", "act:press-a"]
 
 
 def test_each_actor_of_an_experts_episode_is_retraced_in_a_context_of_its_own(config, folder, vault):

@@ -25,7 +25,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=ROWS)
 def test_a_node_sees_itself_and_what_is_above_it_in_its_row_and_nothing_else(rows):
     forest = grown(rows)
@@ -40,7 +40,7 @@ def test_a_node_sees_itself_and_what_is_above_it_in_its_row_and_nothing_else(row
     assert covered == list(range(len(forest.ids)))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(rows=ROWS, seed=st.integers(0, 2**31))
 def test_attention_by_blocks_is_attention_with_the_whole_mask(rows, seed):
     forest = grown(rows)
@@ -57,7 +57,7 @@ def test_attention_by_blocks_is_attention_with_the_whole_mask(rows, seed):
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(gradients, expected, strict=True))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**31), stems=st.lists(st.integers(0, 300), min_size=1, max_size=5),
     tail=st.integers(1, 200),
@@ -191,6 +191,7 @@ def test_the_gradient_by_hand_is_autograds_also_where_choices_are_closed(entropy
     assert all(torch.allclose(one, other, rtol=1e-10, atol=1e-12) for one, other in zip(*results, strict=True))
 
 
+@pytest.mark.slow
 def test_memory_of_logits_is_three_chunks_whatever_the_length_and_the_vocabulary():
     width, most_mib = 4, 1
 

@@ -95,6 +95,15 @@ def test_topr_follows_what_is_good_and_lets_go_of_what_is_bad():
     assert found == pytest.approx([-2.0, -2.0, math.exp(-0.5), math.exp(-0.5), 1.0])
 
 
+def test_topr_goes_by_the_whole_trajectory_whatever_a_turn_of_it_earned():
+    """Two turns of -2 and +1: together -1, so both are tapered by pi / mu of both, exp(-0.5 + -0.2)."""
+    now, sampled, unit = t(-1.5, -1.2, -1.5, -1.2), t(-1.0, -1.0, -1.0, -1.0), n(0, 0, 1, 1)
+    credit = t(-2.0, 1.0, 2.0, -1.0)  # the second episode: +1 together, so nothing of it is tapered
+    found = slope(lambda now: policy.topr(now, sampled, credit=credit, unit=unit), *now.tolist())
+    weight = math.exp(-0.7)
+    assert found == pytest.approx([2 * weight, -weight, -2.0, 1.0])
+
+
 def test_a_lol_learns_from_positive_advantage_alone_with_its_clipped_weight():
     sampled, unit, credit = t(-1, -1, -1), n(0, 0, 1), t(2.0, 2.0, -1.0)
     now = (sampled + t(0.5, 1.0, 0.0)).tolist()
@@ -132,6 +141,25 @@ def test_the_masks_of_rec_keep_what_their_names_say():
     assert ring.tolist() == [True, False, True, False, False]
     ring = policy.in_band(ratio, credit=minus, **band, sides="ring", outer=2.0)  # above 1.6, bad ones do
     assert ring.tolist() == [False, False, True, False, True]
+
+
+def test_rec_weighs_by_the_ratio_or_by_the_advantage_and_neither_has_a_gradient():
+    ratio, credit = t(0.5, 1.0, 2.0), t(1.0, 0.0, -1.0)
+    weigh = policy.rec_weight
+    assert weigh(ratio, credit=credit, kind="none").tolist() == [1.0, 1.0, 1.0]
+    assert weigh(ratio, credit=credit, kind="ratio").tolist() == [0.5, 1.0, 2.0]
+    by_credit = weigh(ratio, credit=credit, kind="advantage", temperature=0.5)
+    assert by_credit.tolist() == pytest.approx([math.exp(2), 1.0, math.exp(-2)])
+    assert torch.isfinite(weigh(ratio, credit=credit * 1e6, kind="advantage")).all()
+    assert not weigh(ratio.requires_grad_(), credit=credit, kind="ratio").requires_grad
+
+
+def test_recs_pull_is_the_square_of_the_log_ratio_or_the_likelihood_of_what_was_sampled():
+    old, now = t(-1.0, -1.0), (-0.5, -1.0)  # log-ratios 0.5 and 0
+    assert policy.rec_pull(t(*now), old, kind="square").tolist() == [0.25, 0.0]
+    assert slope(lambda x: policy.rec_pull(x, old, kind="square"), *now) == [1.0, 0.0]
+    assert slope(lambda x: policy.rec_pull(x, old, kind="likelihood"), *now) == [-1.0, -1.0]
+    assert not policy.rec_pull(t(*now), old, kind="none").any()
 
 
 def test_an_outlier_is_dropped_and_equal_credits_have_no_outlier():

@@ -31,6 +31,7 @@ GAME = {"env": "guess", "expert": "random"}
 ACTIONS = ["act:read", *(f"act:press-{panel}" for panel in "ab"), *(f"act:open-{digit}" for digit in "012")]
 
 
+@pytest.mark.slow
 def test_a_renewed_mask_is_the_samplers_and_the_learners_and_a_killed_run_resumes_to_the_same_weights(
     vault, tmp_path
 ):
@@ -77,6 +78,7 @@ def test_a_renewed_mask_is_the_samplers_and_the_learners_and_a_killed_run_resume
         assert all(torch.equal(weight, again[name]) for name, weight in whole.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("staleness", "renew_every"), [(0, 0), (1, 2)])
 def test_a_run_that_is_told_to_masks_who_samples(tmp_path, staleness, renew_every):
     settings = [

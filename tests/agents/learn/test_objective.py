@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from envgym_agents.learn.config import Reinforce  # noqa: E402
 from envgym_agents.learn.config_loss import Loss  # noqa: E402
 from envgym_agents.learn.losses.objective import Objective, Tokens  # noqa: E402
+from envgym_agents.learn.losses.policy import advantage_lol  # noqa: E402
 from envgym_agents.learn.minibatch import Ready, observed  # noqa: E402
 from envgym_agents.learn.pack import rows_of  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
@@ -132,6 +133,29 @@ def test_a_rejected_token_trains_nothing_and_does_not_weigh_up_the_others():
     assert float(metrics["rejected"]) == pytest.approx(1 / 12)
 
 
+def test_a_lol_against_the_reference_asks_it_and_not_who_played():
+    tokens = sampled_tokens()
+    chosen = Loss(kind="a-lol", against="reference")
+    assert chosen.wants_reference
+    assert not chosen.reads_sampled
+    said = {"credit": tokens.credit, "unit": tokens.episode}
+    for config, played in ((chosen, tokens.reference), (Loss(kind="a-lol"), tokens.sampled)):
+        loss, _ = Objective(Reinforce(loss=config))(tokens)
+        wanted = (tokens.weights * advantage_lol(tokens.logprobs, played, **said)).sum()
+        assert loss.item() == pytest.approx(wanted.item())
+
+
+def test_rec_descends_what_is_kept_by_its_weight_and_a_pull_on_every_token():
+    tokens = sampled_tokens()
+    plain, weighed, pulled = (
+        Objective(Reinforce(loss=Loss(kind="rec", rec=chosen)))(tokens)[0]
+        for chosen in ({}, {"weight": "ratio"}, {"pull": "square", "strength": 0.3})
+    )
+    square = (tokens.weights * (tokens.logprobs - tokens.old) ** 2).sum()
+    assert pulled.item() == pytest.approx((plain + 0.3 * square).item())
+    assert weighed.item() != pytest.approx(plain.item())
+
+
 def test_gated_tokens_have_no_policy_gradient_and_the_bonus_can_be_gated_too():
     tokens = sampled_tokens()
     loss, _ = Objective(Reinforce(loss=Loss(kind="reinforce", entropy_share=0.5)))(tokens)
@@ -149,7 +173,7 @@ KINDS = [
     {}, {"kind": "reinforce"}, {"kind": "cispo", "pre_clip": 1.0}, {"kind": "topr", "taper": 0.9},
     {"kind": "a-lol"},
     {"kind": "a-lol", "variant": "sequence"}, {"kind": "opmd", "tau": 0.5}, {"kind": "kimi-opmd", "tau": 0.5},
-    {"kind": "rec", "sides": "ring"}, {"kind": "dpo"},
+    {"kind": "rec", "rec": {"sides": "ring", "weight": "ratio", "pull": "square"}}, {"kind": "dpo"},
     {"kind": "dpo", "preference": {"unit": "turn", "mean": True}},
     {"kind": "dpo", "preference": {"against": "reference", "smoothing": 0.1}}, {"kind": "raft"},
     {"kind": "expert-iteration", "least": 0.1}, {"kind": "sft"}, {"ratio": "sequence"}, {"ratio": "turn"},
@@ -283,7 +307,12 @@ REFUSED = [
     ({"kind": "sft", "ratio": "sequence"}, "ratio 'sequence' has no use"),
     ({"tau": 0.5}, "tau 0.5 has no use where kind is 'ppo'"),
     ({"kind": "a-lol", "variant": "free", "weight_clip": 0.5}, "weight_clip 0.5 has no use"),
-    ({"kind": "rec", "outer": 3.0}, "outer 3.0 has no use where sides is 'one'"),
+    ({"kind": "rec", "rec": {"outer": 3.0}}, "outer 3.0 has no use where sides is 'one'"),
+    ({"kind": "rec", "rec": {"temperature": 3.0}}, "temperature 3.0 has no use where weight is 'none'"),
+    ({"kind": "rec", "rec": {"strength": 3.0}}, "strength 3.0 has no use where pull is 'none'"),
+    ({"rec": {"weight": "ratio"}}, "has no use where kind is 'ppo'"),
+    ({"kind": "topr", "against": "reference"}, "against 'reference' has no use where kind is 'topr'"),
+    ({"kind": "a-lol", "variant": "free", "against": "reference"}, "against 'reference' has no use where variant"),
     ({"preference": {"unit": "turn"}}, "has no use where kind is 'ppo'"),
     ({"divergence": {"kind": "js"}}, "has no use where kl is 0"),
     ({"kl": 0.1, "divergence": {"kind": "js", "place": "credit"}}, "kind 'js' has no use where place is 'credit'"),

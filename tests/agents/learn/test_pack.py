@@ -75,7 +75,7 @@ def _gradient(model, value):
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(described=_episodes(), max_tokens=st.sampled_from([8, 40, 1000]))
 def test_padded_and_shared_losses_and_gradients_equal_the_naive_ones(
     model_cache, turn, episode, described, max_tokens

@@ -7,12 +7,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from envgym_agents.learn.cluster.placement import Node, place, wanted  # noqa: E402
 from envgym_agents.learn.config import Reinforce, load  # noqa: E402
+from envgym_agents.learn.facts import Facts, facts_of  # noqa: E402
+from envgym_agents.learn.memory import critics_of, memory_of, vllm_of  # noqa: E402
 from envgym_agents.learn.pack import rows_of  # noqa: E402
-from envgym_agents.learn.plan import critics_of, facts_of, memory_of, plan_of  # noqa: E402
-from envgym_agents.learn.score import Scorer  # noqa: E402
+from envgym_agents.learn.plan import plan_of  # noqa: E402
+from envgym_agents.learn.scoring import scorer_of  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
+from envgym_agents.learn.work import Work, forward_of, work_of  # noqa: E402
 from envgym_agents.model import new_model, parameters  # noqa: E402
+from transformers import Qwen2_5_VLConfig  # noqa: E402
 
 from envgym.cli import run  # noqa: E402
 
@@ -28,7 +33,7 @@ def small(**rest):
 def measured(config, turn, episode) -> int:
     """Bytes that a learner holds at the most in its second update: of one batch that fills `max_tokens`."""
     model = new_model(config.model.vocabulary, size=config.model.size, context=512)
-    scorer = Scorer(model, chunk=config.learner.chunk, checkpointed=config.learner.checkpoint, share=False)
+    scorer = scorer_of(config, model)
     learner = Learner(scorer, adamw(model, lr=1e-3, weight_decay=0.0), max_tokens=config.max_tokens)
     ids = [int(one) for one in np.random.default_rng(0).integers(0, 2000, 128)]
     groups = [
@@ -48,8 +53,9 @@ def measured(config, turn, episode) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("learner", [{}, {"checkpoint": True}, {"chunk": 64}, {"chunk": 64, "checkpoint": True}])
-def test_the_estimate_is_near_the_measured_peak(learner, turn, episode):
-    config = small(learner=learner)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_estimate_is_near_the_measured_peak(learner, precision, turn, episode):
+    config = small(learner={**learner, "precision": precision, "share": "never"})
     estimate = memory_of(facts_of(config), config, processes=1).total
     peak = measured(config, turn, episode)
     assert 1 / FACTOR <= estimate / peak <= FACTOR, (estimate, peak)
@@ -95,7 +101,7 @@ def test_critics_are_counted_whole_however_many_processes_the_learner_has():
     assert own.gradients == 4 * parameters(new_model(2000, size="1M"))
     implicit = planned(1, kind="implicit")[1]
     assert (implicit.weights, implicit.gradients) == (8 * count, 4 * count)
-    plain = small(learner={"processes": 2}, reinforce={"loop": {"staleness": 0}})
+    plain = small(learner={"processes": 2})  # overlapped too, so with another copy of the weights
     without = plan_of(plain, facts_of(plain), there=1 << 40, rate=1e9)
     divided, critics = planned(2, kind="implicit")
     assert divided.devices[0].memory.total - without.devices[0].memory.total == critics.total
@@ -124,3 +130,86 @@ def test_the_command_prints_the_plan_and_writes_nothing(tmp_path, capsys):
     assert run(["train", "--plan", "--out", str(tmp_path / "run"), *options]) == 0
     assert "this host's memory" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
+    assert run(["train", "--plan", *options]) == 0
+    assert run(["train", *options]) == 2
+    assert "--out is missing" in capsys.readouterr().err
+
+
+def test_the_shape_of_a_model_that_sees_is_read_and_planned_with(tmp_path):
+    folder = tmp_path / "sees"
+    text = {"vocab_size": 300, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    Qwen2_5_VLConfig(text_config={**text, **heads}, vision_config={"depth": 1, "hidden_size": 32}).save_pretrained(
+        folder
+    )
+    (folder / "preprocessor_config.json").write_text("{}")
+    facts = facts_of(load(base={"model": {"path": str(folder)}}))
+    assert (facts.layers, facts.hidden, facts.vocabulary, facts.kv_width) == (2, 32, 300, 16)
+    assert facts.parameters > 300 * 32
+
+
+def test_vllm_is_counted_as_a_process_of_its_own_with_the_cache_that_it_is_given():
+    plain, served = small(), small(sampler={"kind": "vllm", "cache_gib": 3})
+    facts = facts_of(plain)
+    own, beside = (plan_of(one, facts, there=1 << 40, rate=1e9).devices[0] for one in (plain, served))
+    assert beside.memory.kv_cache == 3 << 30
+    # a copy of the weights more to compare with, and the file that new ones come in
+    assert beside.memory.weights - own.memory.weights == 2 * 4 * facts.parameters
+    assert "vLLM in a process of its own" in beside.holds
+    gpu = vllm_of(facts, small(sampler={"kind": "vllm", "gpu_share": 0.25}), 80 << 30)
+    assert gpu.total == 20 << 30
+
+
+def test_work_is_that_of_every_pass_by_hand():
+    facts = Facts(1000, 1000, layers=2, hidden=8, inner=16, heads=2, kv_width=8, vocabulary=50)
+    model = {"context": 128, "answer": 64}
+    once = 2 * 1000 + 2 * 2 * 8 * 128
+    assert forward_of(facts, 128) == once
+    plain = load(base={"model": model, "reinforce": {"epochs": 2}, "warm_start": {"max_updates": 900, "rows": 4}})
+    found = work_of(plain, facts, tokens=10)
+    assert found == Work(3 * once * 900 * 4 * 128, 2 * 3 * once * 10, 0, 0)
+    loss = {"old": "recomputed", "kl": 0.1, "ratio": "sequence"}
+    more = load(base={"model": model, "learner": {"checkpoint": True}, "reinforce": {"epochs": 2, "loss": loss}})
+    beside = work_of(more, facts, tokens=10, frozen=500)
+    assert beside.updates == 2 * 4 * once * 10
+    assert beside.passes == 10 * (once + 2 * once + (2 * 500 + 2 * 2 * 8 * 128))
+    critic = {"critic": {"kind": "turn", "body": "frozen", "updates": 4, "groups": 8}, "tasks": 16}
+    assert work_of(load(base={"model": model, "reinforce": critic}), facts, tokens=10).critics == 3 * once * 10
+
+
+@pytest.mark.parametrize(
+    ("members", "played", "learned"),
+    [
+        ({}, 4, 4),
+        ({"forks": {"points": 2, "times": 3}}, 28, 28),
+        ({"kind": "resample-on-correct", "played": 9}, 9, 4),
+        ({"kind": "adaptive", "per_round": 3, "rounds": 5}, 15, 4),
+    ],
+)
+def test_continuations_and_members_that_are_not_learned_from_are_counted(members, played, learned):
+    reinforce = {"steps": 2, "tasks": 3, "oversample": 2, "group": 4, "members": members}
+    config = small(reinforce=reinforce, model={"context": 256, "answer": 64})
+    plan = plan_of(config, facts_of(config), there=1 << 40, rate=1e9)
+    assert (plan.episodes, plan.tokens) == (12 * played, 12 * learned * 256)
+
+
+def test_what_each_gpu_of_a_node_of_ray_has_to_hold_is_told_though_its_size_is_not_known():
+    config = small(cluster={"workers": 1, "learners": 2, "learner_gpus": 1, "gpus": 1})
+    facts, nodes = facts_of(config), [Node("a", "host-a", 8.0, 4.0, memory=1 << 40)]
+    plan = plan_of(config, facts, there=1 << 40, rate=1e9, placed=place(wanted(config.cluster), nodes, "spread"))
+    told = {device.holds: device for device in plan.devices if device.there is None}
+    assert told["2 learner(s), each with this much on its 1 GPU"].memory == memory_of(facts, config, processes=2)
+    assert "1 worker(s), each with this much on its 1 GPU" in told
+    plan.check()
+    assert "of an unknown size" in "\n".join(plan.lines())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here, whose memory and rate are known")
+def test_a_plan_for_a_device_that_is_not_here_says_what_is_not_known():
+    config = small(device="cuda", learner={"processes": 2})
+    lines = plan_of(config, facts_of(config)).lines()
+    assert [line for line in lines if line.startswith("cuda:")] != []
+    assert any("of an unknown size" in line for line in lines)
+    assert lines[-1] == "  how long that takes is not known: the device is not here"
+    with pytest.raises(ValueError, match="device = 'cudda'"):
+        plan_of(small(device="cudda"), facts_of(config))

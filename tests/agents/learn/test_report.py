@@ -107,6 +107,11 @@ def test_a_folder_is_resumed_only_on_request_and_with_its_own_configuration(tmp_
     RunFolder(tmp_path / "r", config).finish("expert", {"success": 1.0})
     with pytest.raises(ValueError, match="already holds a run"):
         RunFolder(tmp_path / "r", config)
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "mine.py").write_text("")
+    with pytest.raises(ValueError, match="sources holds other things and no run; name a new folder"):
+        RunFolder(tmp_path / "sources", config)
+    assert [one.name for one in (tmp_path / "sources").iterdir()] == ["mine.py"]
     longer = load(overrides=["env=guess", "reinforce.steps=5000"])
     assert RunFolder(tmp_path / "r", longer, resume=True).done("expert") == {"success": 1.0}
     stored = json.loads((tmp_path / "r" / "config.json").read_text())

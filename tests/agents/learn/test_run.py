@@ -5,9 +5,6 @@ import io
 import json
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -26,74 +23,8 @@ from envgym_agents.learn.pool import report_runs  # noqa: E402
 from envgym_agents.learn.run import evaluate_folders, train  # noqa: E402
 from envgym_agents.learn.watch import Anomaly  # noqa: E402
 
-from envgym.messages import Action  # noqa: E402
-from envgym.policy import Reply  # noqa: E402
-from envgym.registry import register, unregister  # noqa: E402
+from envgym.cli import run  # noqa: E402
 from envgym.store import StoreReader  # noqa: E402
-
-
-class Solver:
-    """Plays the vault as one should."""
-
-    name = "agent"
-
-    async def act(self, step):
-        words = step.text.split()
-        if words[0] == "panel":
-            return Reply(Action.say(f"act:press-{words[1]}"))
-        if words[0] == "code":
-            return Reply(Action.say(f"act:open-{words[1]}"))
-        return Reply(Action.say("act:read"))
-
-    def fork(self, *, seed):
-        return Solver()
-
-    async def close(self):
-        pass
-
-
-class Guesser(Solver):
-    """Opens with a guess."""
-
-    def __init__(self, seed):
-        self.seed = seed
-
-    async def act(self, step):
-        return Reply(Action.say(f"act:open-{self.seed % 3}"))
-
-
-def make_solver(task, *, seed, speed=1):
-    if speed < 1:
-        raise ValueError(f"speed is {speed}; it must be at least 1")
-    return Solver()
-
-
-@pytest.fixture
-def config(vault) -> TrainConfig:
-    register("agents", "test-solver", make_solver)
-    register("agents", "test-guesser", lambda task, *, seed: Guesser(seed))
-    yield load(
-        base={
-            "env": "test-vault",
-            "turns": 5,
-            "expert": "test-solver",
-            "model": {"size": "tiny", "vocabulary": 300, "context": 128, "answer": 64},
-            "warm_start": dict(min_updates=10, max_updates=20, evaluate_every=10, rows=8, validation=0.2, warmup=2),
-            "reinforce": dict(
-                steps=3,
-                tasks=2,
-                group=4,
-                oversample=1,
-                checkpoint_every=1,
-                loss={"kl": 0.01},
-                loop={"staleness": 0},
-            ),
-            "evaluate": dict(baselines=["test-guesser", "test-solver"], every=2, quick=4, bootstrap=200),
-            "concurrency": 16,
-        }
-    )
-    unregister("agents", "test-solver")
-    unregister("agents", "test-guesser")
 
 
 def weights(path):
@@ -195,8 +126,12 @@ def test_runs_of_several_seeds_are_reported_as_one(config, tmp_path):
         report_runs(paths, None, against=beside[:1])
     with pytest.raises(ValueError, match="twice"):
         report_runs([paths[0], paths[0]], None)
+    shutil.copytree(paths[0], tmp_path / "again")
+    with pytest.raises(ValueError, match="are both of seed 0, and would count as two"):
+        report_runs([*paths, tmp_path / "again"], None)
     with pytest.raises(ValueError, match="no run"):
         report_runs([tmp_path], None)
+    assert run(["train", "--resume", "--out", str(paths[1])]) == 0, "as it was begun, and nothing is left to do"
     stored = (paths[1] / "config.json").read_text()
     (paths[1] / "config.json").write_text(stored.replace('"turns": 5', '"turns": 9'))
     with pytest.raises(ValueError, match=r"different experiments; they differ in: turns \(5, 9\)"):
@@ -331,48 +266,6 @@ def test_options_of_the_expert_are_for_no_other_agent(config, tmp_path):
             return {name: agent.options for name, agent in run.named.agents.items()}
 
     assert asyncio.run(agents()) == {"test-solver": {"speed": 3}, "test-guesser": {}}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("snapshot_every", [0, 2])
-def test_a_run_killed_with_sigkill_resumes_to_the_same_weights(config, tmp_path, snapshot_every):
-    """Law p: a real kill -9 at an arbitrary moment; weights and stored episodes are those of a whole run, once
-    each.
-    """
-    plain, config = config, config.model_copy(update={"snapshot_every": snapshot_every})
-    script = f"""
-import importlib.util, os, pathlib, signal, sys, threading, time
-module = importlib.util.spec_from_file_location("support", {str(Path(__file__).with_name("conftest.py"))!r})
-support = importlib.util.module_from_spec(module); sys.modules["support"] = support
-module.loader.exec_module(support)
-module = importlib.util.spec_from_file_location("this", {__file__!r})
-this = importlib.util.module_from_spec(module); module.loader.exec_module(this)
-from envgym.registry import EnvSpec, register
-from envgym_agents.learn.config import TrainConfig
-import torch
-torch.set_num_threads(1)
-register("environments", "test-vault", EnvSpec(name="test-vault", tasks=support.vault_tasks, make=support.Vault))
-register("agents", "test-solver", lambda task, *, seed: this.Solver())
-register("agents", "test-guesser", lambda task, *, seed: this.Guesser(seed))
-config = TrainConfig.model_validate_json({config.model_dump_json()!r})
-metrics = pathlib.Path({str(tmp_path / "killed" / "metrics.jsonl")!r})
-def end():  # from within: another process may be too late on a busy machine
-    while not (metrics.exists() and metrics.read_text().count("\\n") >= 2):
-        time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGKILL)
-threading.Thread(target=end, daemon=True).start()
-this.train(config, {str(tmp_path / "killed")!r})
-"""
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
-    assert not (tmp_path / "killed" / "trained").exists()
-    train(plain, tmp_path / "killed", resume=True)  # how often snapshots are taken may change
-    train(plain, tmp_path / "whole")
-    whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "killed")
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    played, again = (
-        {one.id: one for one in StoreReader(tmp_path / name / "trajectories")} for name in ("whole", "killed")
-    )
-    assert again == played
 
 
 @pytest.mark.slow

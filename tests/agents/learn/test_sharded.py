@@ -17,13 +17,14 @@ torch = pytest.importorskip("torch")
 
 from envgym_agents.learn.again import RESTARTS, going_on  # noqa: E402
 from envgym_agents.learn.checkpoint import latest  # noqa: E402
-from envgym_agents.learn.config import Reinforce, load  # noqa: E402
+from envgym_agents.learn.config import LearnerMemory, Reinforce, load  # noqa: E402
 from envgym_agents.learn.crew import Crew, crew_size  # noqa: E402
 from envgym_agents.learn.learns import Learns  # noqa: E402
 from envgym_agents.learn.pack import rows_of  # noqa: E402
 from envgym_agents.learn.ranks import Ranks  # noqa: E402
 from envgym_agents.learn.run import train  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
+from envgym_agents.learn.scoring import scorer_of  # noqa: E402
 from envgym_agents.learn.sharded import ShardedLearner  # noqa: E402
 from envgym_agents.learn.student import begin_model  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
@@ -173,6 +174,63 @@ def test_every_entry_of_a_gradient_is_that_of_one_process_and_weights_differ_by_
         assert ((here[name] - there[name]).abs() <= explained + 2e-7).all(), name
 
 
+def resident(pid: int) -> tuple[int, int]:
+    """Bytes that a process holds, and the most that it ever held."""
+    lines = dict(line.split(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return tuple(int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_no_process_of_a_divided_learner_ever_holds_the_model_whole_but_who_saves_it(
+    tmp_path, model_factory, started_with
+):
+    tokenizer = train_tokenizer(["read press open"], actions=["act:read"], vocab_size=300)
+    save_model(tmp_path / "small", model_factory(vocabulary=300), tokenizer)
+    large = model_factory(vocabulary=300, width=768, layers=10, tied=False)
+    save_model(tmp_path / "large", large, tokenizer)
+    size = 4 * sum(weight.numel() for weight in large.parameters())
+    del large
+    config = load(base={"model": {"path": str(tmp_path / "large")}, "threads": 1})
+    started_with(MALLOC_MMAP_THRESHOLD_="1000000")  # what is freed is given back, so that holes do not count
+    with Crew(2, threads=1) as crew:
+        crew.ask("begin", Begin(config, tmp_path / "small", LR, 0.01))  # all is imported now
+        before = [resident(pid)[0] for pid in crew.pids]
+        crew.ask("begin", Begin(config, tmp_path / "large", LR, 0.01))
+        grown = [(resident(pid)[1] - was) / size for pid, was in zip(crew.pids, before, strict=True)]
+        assert max(grown) < 0.85, grown  # a half, and what one layer needs to be tried
+        crew.ask("save", tmp_path / "left", 1, {})
+        assert (resident(crew.pids[1])[1] - before[1]) / size < 0.85  # what the first process saves is not here
+        crew.ask("load", latest(tmp_path / "left"))
+        assert max((resident(pid)[0] - was) / size for pid, was in zip(crew.pids, before, strict=True)) < 0.85
+    found, _ = load_model(latest(tmp_path / "left"), dtype="float32")
+    kept, _ = load_model(tmp_path / "large", dtype="float32")
+    assert all(torch.equal(one, other) for one, other in zip(found.parameters(), kept.parameters(), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_in_bfloat16_two_processes_have_the_gradient_of_one_to_its_rounding_and_leave_float32(
+    student, groups, crew, tmp_path
+):
+    config, folder = student
+    mixed = config.model_copy(update={"learner": LearnerMemory(precision="bfloat16")}), folder
+    once, whole, two = Reinforce(epochs=1, minibatches=1), alone(student), together(mixed, crew)
+    model = begin_model(*mixed)[0]
+    one = Learner(scorer_of(mixed[0], model), adamw(model, lr=LR, weight_decay=0.01))
+    found = []
+    for number, learner in enumerate((whole, one, two)):
+        learner.update(groups, once, np.random.default_rng(0), lr=LR)
+        found.append(gradients(learner, tmp_path / str(number)))
+    exact, mine, theirs = (torch.cat([one[number].flatten() for number in sorted(one)]) for one in found)
+    for other in (mine, theirs):
+        assert other.dtype == torch.float32
+        assert 0 < (other - exact).norm() <= 4 * 2.0**-8 * exact.norm()
+    assert {weight.dtype for weight in load_file(latest(tmp_path / "2") / "model.safetensors").values()} == {
+        torch.float32
+    }
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_two_processes_learn_what_one_learns_and_go_on_from_each_others_checkpoints(
@@ -210,6 +268,53 @@ def test_a_killed_process_ends_the_work_with_one_error_that_names_it_and_leaves_
         with pytest.raises(LearnerDied, match=r"process 1 of the 2 .* killed by SIGKILL .* --resume"):
             crew.ask("validate", [])
     assert not any(Path(f"/proc/{pid}").exists() for pid in crew.pids)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_process_that_hangs_ends_the_work_with_one_error_that_names_it_and_a_pause_does_not(
+    tmp_path, model_factory, groups
+):
+    tokenizer = train_tokenizer(["read press open"], actions=["act:read"], vocab_size=300)
+    save_model(tmp_path, model_factory(vocabulary=300), tokenizer)
+    config = load(base={"model": {"path": str(tmp_path)}, "threads": 1})
+    rows = [row for group in groups for row in group]
+    with Crew(3, threads=1, patience_s=10) as crew:  # two wait for the one that hangs, and neither is named
+        crew.ask("begin", Begin(config, tmp_path, LR, 0.01))
+        time.sleep(12)  # nobody asks for longer than they wait for each other
+        assert crew.ask("validate", rows)[0] > 0
+        os.kill(crew.pids[1], signal.SIGSTOP)
+        with pytest.raises(LearnerDied, match=r"process 1 of the 3 .* no answer in learner\.patience_s = 10 s"):
+            crew.ask("validate", rows)
+        began = time.monotonic()
+    assert time.monotonic() - began < 10, "who hangs is not asked to leave"
+    assert not any(Path(f"/proc/{pid}").exists() for pid in crew.pids)
+
+
+COMES = """
+import os, sys, time
+from pathlib import Path
+import torch.distributed as dist
+from torch.distributed import FileStore
+from envgym_agents.learn.worker import join
+file, mark, rank = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+if rank:
+    while not mark.exists():
+        time.sleep(0.05)
+    time.sleep(3)
+mark.touch()
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+join("cpu", FileStore(file, 2), rank=rank, size=2, local=rank, patience_s=1)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_begins_late_is_waited_for_longer_than_an_answer(tmp_path):
+    command = [sys.executable, "-c", COMES, str(tmp_path / "meeting"), str(tmp_path / "mark")]
+    both = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
+    said = [one.communicate(timeout=120)[1] for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
 
 
 HOLDER = """

@@ -168,3 +168,30 @@ def test_what_stays_bare_beside_disguised_tests_is_kept_too() -> None:
     found = make_disguise(TESTS[:1], {"t.py": TEXT}.get, beside=["t.py::test_of_calls"])
     assert set(found.words) == {"t.py::test_equal"}
     assert run(loaded(found.files["t.py"]), "test_of_calls") == ""
+
+
+def test_a_few_comparisons_are_looked_at_or_all_of_them() -> None:
+    text = "def test_it():\n" + "".join(f"    assert f({number}) == {number}\n" for number in range(9))
+    few = make_disguise(["t.py::test_it"], {"t.py": text}.get)
+    every = make_disguise(["t.py::test_it"], {"t.py": text}.get, sites=None)
+    assert [one.files["t.py"].count("bool(") for one in (few, every)] == [4, 9]
+
+
+def test_classes_of_which_nothing_is_left_go_unless_something_else_may_need_them() -> None:
+    case = 'class {}:\n    """Cases."""\n    def test_one(self):\n        assert 1 == 1\n\n'
+    text = "class Base:\n    def test_it(self):\n        assert self.value() == 3\n"
+    text += "    def value(self):\n        return 3\n\n"
+    text += "class Wanted(Base):\n    def test_more(self):\n        assert 2 == 2\n\n"
+    text += "".join(case.format(name) for name in ("Gone", "Listed", "Told"))
+    text += case.format("Filled") + "    size = 4\n\nclass Marked:\n    pass\n\nALL = [Listed, globals()['Told']]\n"
+    found = made(text, ["t.py::Wanted::test_it"])
+    space = loaded(found.files["t.py"])
+    assert {name for name in space if name[0].isupper()} == {
+        "ALL",
+        "Base",
+        "Wanted",
+        "Listed",
+        "Told",
+        "Filled",
+        "Marked",
+    }

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 from envgym_environments.code_repair.env import CodeRepair
+from envgym_environments.code_repair.full import MOST_UNDO
 from envgym_environments.code_repair.memo import Memo
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -130,6 +131,38 @@ def test_a_second_reset_leaks_nothing(broken, in_backend) -> None:
     in_backend(body)
 
 
+@pytest.mark.slow
+def test_undo_goes_back_as_far_as_it_says_and_says_where_it_ends(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        env = CodeRepair(broken, backend)
+        await env.reset(seed=0)
+        before = {one.id for one in await backend.snapshots()}
+        for number in range(MOST_UNDO + 2):
+            await call(env, "shell", command=f"echo {number} > count.py")
+        kept = await env.durable_snapshot()
+        again = await env.durable_snapshot()
+        assert again.state == kept.state, "a state is made durable once"
+        env, first = CodeRepair(broken, backend), env
+        await env.reset(seed=0, start=kept)
+        for left in reversed(range(MOST_UNDO)):
+            assert (await call(env, "undo")).text == f"undone; {left} more can be undone"
+        assert (await call(env, "shell", command="cat count.py")).text == "exit 0\n1"
+        assert (await call(env, "undo")).text == "undone; 0 more can be undone"
+        assert (
+            await call(env, "undo")
+        ).text == "no older state is kept: the last 32 edits and commands can be undone"
+        await env.release(kept)
+        await env.release(again)
+        anew = await first.durable_snapshot()
+        assert anew.state != kept.state, "what nobody holds any more is made again"
+        await first.release(anew)
+        await first.close()
+        await env.close()
+        assert {one.id for one in await backend.snapshots()} == before, "the episode itself holds no durable state"
+
+    in_backend(body)
+
+
 CALLS = st.sampled_from(
     [
         ("shell", {"command": "rm -rf tests small.py; touch junk.txt; ls"}),
@@ -146,7 +179,7 @@ CALLS = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(first=st.lists(CALLS, max_size=5), second=st.lists(CALLS, min_size=1, max_size=4))
 def test_l_an_episode_is_the_same_after_any_other(first, second, broken, in_backend) -> None:
     async def played(env: CodeRepair, calls) -> list[tuple]:
@@ -222,7 +255,7 @@ async def move(env: Env, kind: str, text: str) -> Step:
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(MOVES, max_size=4), st.lists(MOVES, max_size=3), st.lists(MOVES, min_size=1, max_size=3))
 def test_law_j_and_k_a_fork_has_the_future_of_its_parent_and_disturbs_nobody(
     broken, in_backend, before, disturbing, after
@@ -244,7 +277,7 @@ def test_law_j_and_k_a_fork_has_the_future_of_its_parent_and_disturbs_nobody(
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.integers(0, 8))
 def test_laws_j_and_k_hold_with_the_compact_tools(broken, in_backend, tmp_path, seed: int, turns: int) -> None:
     async def body(backend) -> None:

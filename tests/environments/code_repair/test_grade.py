@@ -1,5 +1,8 @@
+import asyncio
+import gc
+
 import pytest
-from envgym_environments.code_repair.grade import CodeRepairGrader
+from envgym_environments.code_repair.grade import CodeRepairGrader, _ended_task
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.patch import make_patch, parse_patch
 from envgym_environments.code_repair.trials import Trials
@@ -24,6 +27,34 @@ async def grade(task: Task, backend: SandboxBackend, **changed: str | None) -> d
         after[path] = None if change is None else (before[path] or "").replace(old, new) if old else new
     found = await CodeRepairGrader(backend, memo=Memo()).grade(task, make_patch(before, after))
     return found.channels
+
+
+def test_what_ran_beside_a_grade_is_over_and_no_error_of_it_is_left_unheard() -> None:
+    unheard, ended = [], []
+
+    async def fails() -> None:
+        raise GraderFailure("the second error")
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(True)
+
+    async def body() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+        for made in (fails(), waits()):
+            beside = asyncio.ensure_future(made)
+            await asyncio.sleep(0.01)
+            await _ended_task(beside)
+            assert beside.done()
+            del beside
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(body())
+    assert (unheard, ended) == ([], [True])
 
 
 def test_the_repair_is_resolved_and_nothing_is_not(broken, in_backend) -> None:
@@ -227,5 +258,38 @@ def test_unittests_that_inherit_return_early_or_cannot_be_disguised_are_graded(
             for _ in range(2):
                 found = (await CodeRepairGrader(backend, memo=Memo()).grade(task, patch)).channels
                 assert (found["resolved"], found["f2p"], found["voided"]) == (resolved, resolved, 0.0)
+
+    in_backend(body)
+
+
+@pytest.mark.slow
+def test_tests_that_take_their_functions_from_another_file_in_disguise_are_graded(
+    broken, in_backend, tmp_path
+) -> None:
+    above = (
+        "import unittest\nfrom small import total\n\n\nclass Sums(unittest.TestCase):\n"
+        "    def test_sum(self):\n        self.assertEqual(total([1, 2]), 3)\n"
+    )
+    below = "from tests.test_above import Sums\n\n\nclass Again(Sums):\n    start = 3\n"
+    tree = tmp_path / "broken"
+    for name, text in (("__init__", ""), ("test_above", above), ("test_below", below)):
+        (tree / "tests" / f"{name}.py").write_text(text)
+    wrong = (tree / "small.py").read_text()
+    gold = make_patch({"small.py": wrong}, {"small.py": wrong.replace("-= value", "+= value")})
+    layout = {**broken.metadata["layout"], "tests": ["tests/test_above.py", "tests/test_below.py"]}
+    metadata = {
+        **broken.metadata,
+        "layout": layout,
+        "fail_to_pass": ["tests/test_above.py::Sums::test_sum", "tests/test_below.py::Again::test_sum"],
+        "pass_to_pass": [],
+        "tests": 3,
+        "gold": {"patch": gold},
+    }
+    task = broken.model_copy(update={"metadata": metadata})
+
+    async def body(backend) -> None:
+        for patch, resolved in ((gold, 1.0), ("", 0.0)):
+            found = (await CodeRepairGrader(backend, memo=Memo()).grade(task, patch)).channels
+            assert (found["resolved"], found["f2p"], found["voided"]) == (resolved, resolved, 0.0)
 
     in_backend(body)

@@ -9,7 +9,9 @@ import subprocess
 import tarfile
 
 import pytest
+from envgym_environments.code_repair.certify import certificate_of
 from envgym_environments.code_repair.cli import tasks_command
+from envgym_environments.code_repair.conditions import PER_TASK, clock_library
 from envgym_environments.code_repair.describe import restore
 from envgym_environments.code_repair.env import CodeRepair
 from envgym_environments.code_repair.grade import CodeRepairGrader
@@ -165,6 +167,16 @@ async def check_grades(tasks) -> None:
             assert (await grader.grade(task, "")).channels["resolved"] == 0.0
 
 
+def check_certified(tasks) -> None:
+    (condition,) = PER_TASK
+    for task in tasks:
+        certificate = certificate_of(task)
+        assert certificate is not None
+        assert certificate.gold == certificate.untouched
+        assert sum(of for _, of in certificate.gold.values()) == 5  # four runs and a grade
+        assert (condition.name in certificate.gold) is (clock_library() is not None)
+
+
 async def play(task) -> float:
     """Repair it with the full tools, as an agent would."""
     async with make_backend("namespace") as backend:
@@ -221,6 +233,9 @@ def test_two_releases_become_one_task_for_each_repair_they_hold(place) -> None:
     again, same = made(place, "--recipe", str(place / "mirrors.toml"))
     assert list(same) == list(tasks)
     assert again["total"]["runs"] == found["total"]["runs"]
+    _, certified = made(place, "--recipe", str(place / "mirrors.toml"), "--certify")
+    assert [task.id for task in certified] == [task.id for task in tasks]
+    check_certified(certified)
 
 
 def test_the_world_of_a_pair_is_the_earlier_code_under_the_later_tests(place) -> None:
@@ -304,7 +319,9 @@ def repository(tmp_path):
 @pytest.mark.slow
 @pytest.mark.namespaces
 def test_commits_become_tasks_without_history_and_names(place, repository) -> None:
-    found, tasks = made(place, "--git", str(repository), "--source", "names.py", "--tests", "tests/test_*.py")
+    options = ("--git", str(repository), "--source", "names.py", "--tests", "tests/test_*.py", "--certify")
+    found, tasks = made(place, *options)
+    check_certified(tasks)
     reasons = {"feature_only": 1, "used": 1, "no_code": 1, "first_commit": 1, "no_failing_tests": 1}
     assert found["total"]["pairs"] == reasons
     assert not list((place / "cache" / "commits").glob("*/secret"))

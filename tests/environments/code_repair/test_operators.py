@@ -222,7 +222,7 @@ def test_text_that_is_not_python_is_refused() -> None:
         candidates("def f(:\n")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     names=st.lists(st.text(string.ascii_lowercase, min_size=1, max_size=3), min_size=2, max_size=4, unique=True),
     numbers=st.lists(st.integers(0, 99), min_size=1, max_size=4),

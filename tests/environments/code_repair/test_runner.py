@@ -53,6 +53,20 @@ def test_an_empty_selection_is_refused(reports) -> None:
         reports(selection=[])
 
 
+def test_every_fixture_of_pytests_own_plugins_is_there_and_those_of_a_conftest_too(reports) -> None:
+    """A session looks for the first ones in what was found once."""
+    given = ("caplog", "capfd", "capsys", "doctest_namespace", "mine", "monkeypatch", "pytestconfig", "recwarn",
+             "record_property", "record_testsuite_property", "subtests", "tmp_path", "tmpdir")  # fmt: skip
+    texts = [f"def test_{name}({name}):\n    assert {name} is not None\n" for name in given]
+    report = reports(
+        {
+            "tests/test_small.py": "\n".join(texts),
+            "tests/conftest.py": "import pytest\n\n@pytest.fixture\ndef mine():\n    return 3\n",
+        }
+    )
+    assert report.outcomes == {f"{TEST}test_{name}": "passed" for name in given}
+
+
 def test_a_failure_has_its_error_line_and_the_packages_frames(reports, code) -> None:
     report = reports(
         {"small.py": code.replace("value, high), low", "x").replace("min(value, high)", "hex(value).bad")}

@@ -1,6 +1,7 @@
 """Tasks with several mistakes, certificates, and the index that makes a set again."""
 
 import json
+import lzma
 from functools import partial
 from pathlib import Path
 
@@ -12,18 +13,18 @@ from envgym_environments.code_repair.describe import restore, restored
 from envgym_environments.code_repair.difficulty import PassRate, with_rate
 from envgym_environments.code_repair.env import CodeRepair
 from envgym_environments.code_repair.factory import Plan, Yield, make_tasks
-from envgym_environments.code_repair.index import rebuild, write_index
+from envgym_environments.code_repair.index import read_index, rebuild, write_index
 from envgym_environments.code_repair.issue import issue_of
 from envgym_environments.code_repair.judge import Bug, Candidate, Verdict
 from envgym_environments.code_repair.operators import candidates
-from envgym_environments.code_repair.recheck import recheck
-from envgym_environments.code_repair.sources import source_tree
+from envgym_environments.code_repair.recheck import certified_again
+from envgym_environments.code_repair.sources import Package, source_tree
 from envgym_environments.code_repair.taskset import load_tasks, write_tasks
 from envgym_environments.code_repair.trials import world_text
 from typer.testing import CliRunner
 
 from envgym.messages import Action
-from envgym.task import TaskSet
+from envgym.task import Task, TaskSet
 from envgym.testing.check_task import check_task
 from envgym.testing.fakes import ScriptedAgent
 
@@ -185,10 +186,11 @@ def test_a_certified_set_says_what_was_run_and_a_changed_task_is_refused(small, 
         found = certificate_of(task)
         assert found is not None
         assert sum(found.gold["plain"]) == 4
-        assert len(found.gold) == 6
+        assert len(found.gold) == 7
+        assert (found.gold["graded"], found.untouched["graded"]) == ((1, 1), (1, 1))
         assert {good == of for good, of in (*found.gold.values(), *found.untouched.values())} == {True}
         assert any("hash seed, time zone and date" in name for name in found.untouched)
-        assert (found.network, found.runs) == (False, 3 + 7)
+        assert (found.network, found.runs) == (False, 4 + 8)
     path = cache / "tasks.jsonl"
     write_tasks(tasks, path, cache=cache)
     assert list(load_tasks(path, cache=cache)) == tasks
@@ -203,13 +205,49 @@ def test_a_certified_set_says_what_was_run_and_a_changed_task_is_refused(small, 
         load_tasks(path, cache=cache)
 
     async def body(backend) -> None:
-        assert await recheck(tasks[:1], backend) == {}
+        assert isinstance(await certified_again(tasks[0], backend), Task)
         other = tasks[0].metadata | {"fail_to_pass": list(tasks[0].metadata["pass_to_pass"])[:1]}
         assert "1 failing tests pass" in str(
-            await recheck([tasks[0].model_copy(update={"metadata": other})], backend)
+            await certified_again(tasks[0].model_copy(update={"metadata": other}), backend)
         )
 
     in_backend(body)
+
+
+LOOSE = """class Answer:
+    def __init__(self, right):
+        self.right = right
+
+    def __eq__(self, other):
+        return self.right
+
+
+def ask(number):
+    return Answer(number == 3)
+"""
+
+
+@pytest.mark.slow
+def test_a_task_that_the_grader_does_not_believe_gets_no_certificate(tmp_path, write_sdist, in_backend) -> None:
+    cache = tmp_path / "cache"
+    (cache / "sdists").mkdir(parents=True)
+    written = cache / "sdists" / "loose.tar.gz"
+    tests = (
+        "from loose import ask\n\ndef test_ask():\n    assert ask(3) == 9\n\ndef test_other():\n    assert True\n"
+    )
+    digest = write_sdist(written, {"loose-1.0/loose.py": LOOSE, "loose-1.0/tests/test_loose.py": tests})
+    loose = Package(name="loose", version="1.0", sha256=digest, package="loose.py", tests=("tests/test_*.py",))
+    written.rename(cache / "sdists" / f"{loose.slug}-{digest[:16]}.tar.gz")
+    counts = Yield()
+
+    async def body(backend) -> None:
+        assert [task async for task in make_tasks(loose, backend, Plan(), counts=Yield(), cache=cache)]
+        plan = Plan(certify=True)
+        assert [task async for task in make_tasks(loose, backend, plan, counts=counts, cache=cache)] == []
+
+    in_backend(body)
+    assert (counts.tasks, counts.valid) == (0, 0)
+    assert sum(found[Verdict.NOT_RESTORED] for found in counts.verdicts.values()) > 0
 
 
 @pytest.mark.slow
@@ -225,7 +263,11 @@ def test_a_set_is_made_again_from_its_index_byte_by_byte(small, cache, in_backen
     again = rebuild(index, cache=cache)
     assert again == [*one, *two]
     assert write_tasks(again, cache / "again.jsonl", cache=cache) == digest
-    command = ["rebuild", str(index), "--file", str(cache / "third.jsonl")]
+    packed = cache / "index.jsonl.xz"
+    write_index([*one, *two], packed, recipe=[small])
+    assert read_index(packed) == read_index(index)
+    assert packed.stat().st_size < index.stat().st_size
+    command = ["rebuild", str(packed), "--file", str(cache / "third.jsonl")]
     told = CliRunner().invoke(tasks_command, command, env={"ENVGYM_CACHE": str(cache)})
     assert digest in told.output
     damaged = index.read_text().replace(one[0].metadata["digests"][0], "0123456789")
@@ -235,6 +277,23 @@ def test_a_set_is_made_again_from_its_index_byte_by_byte(small, cache, in_backen
     index.write_text(damaged.rpartition("\n{")[0] + "\n")
     with pytest.raises(ValueError, match="announces"):
         rebuild(index, cache=cache)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.jsonl", b""),
+        ("a.jsonl", b"\xff\n"),
+        ("a.jsonl", b'{"format": "another", "count": 0}\n'),
+        ("a.jsonl.xz", b'{"format": "envgym code-repair index 1", "count": 0}\n'),
+        ("a.jsonl.xz", lzma.compress(b'{"format": "envgym code-repair index 1", "count": 0}\n')[:-9]),
+        ("a.jsonl.xz", lzma.compress(b'{"format": "envgym code-repair index 1", "count": 3}\n')),
+    ],
+)
+def test_a_file_that_is_no_index_is_named(name: str, data: bytes, tmp_path) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ValueError, match=f"{name} is not an index of code-repair tasks"):
+        rebuild(tmp_path / name)
 
 
 def test_a_task_of_another_source_has_no_place_in_an_index(broken, tmp_path) -> None:

@@ -26,7 +26,7 @@ def results(line: str, template: str = FUNCTION) -> list[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(SOURCES), st.integers(1, 400))
 def test_every_fix_parses_changes_the_tree_and_has_a_name_of_its_own(source: str, number: int) -> None:
     line = 1 + number % source.count("\n")

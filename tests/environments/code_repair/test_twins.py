@@ -3,8 +3,9 @@ import random
 from typing import Any
 
 import pytest
+from envgym_environments.code_repair.disguise import make_disguise
 from envgym_environments.code_repair.twins import make_twins
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 TEXT = """
@@ -65,7 +66,6 @@ def failures(seed: int, value: object = None) -> dict[str, str]:
     return said
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_twin_of_honest_code_fails_and_says_that_nothing_wrong_held(seed: int) -> None:
     said = failures(seed)
@@ -113,3 +113,66 @@ def test_twins_that_wait_or_return_early_fail_at_their_end_and_expected_failures
         space["test_returns"]()
     with pytest.raises(AssertionError, match=r"^end$"):
         asyncio.run(space["test_waits"]())
+
+
+def test_a_function_whose_name_is_then_given_to_something_else_has_neither_twin_nor_disguise() -> None:
+    text = (
+        "def test_one():\n    assert 1 == 1\n\nif True:\n    from other import test_one\n\n"
+        "class Cases:\n    def test_two(self):\n        assert 2 == 2\n    test_two = made(test_two)\n\n"
+        "def test_three():\n    assert 3 == 3\n"
+    )
+    names = ["t.py::test_one", "t.py::Cases::test_two", "t.py::test_three"]
+    twins = make_twins(names, {"t.py": text}.get)
+    assert twins is not None
+    assert set(twins.held) == {"t.py::test_three"}
+    assert set(make_disguise(names, {"t.py": text}.get).words) == {"t.py::test_three"}
+
+
+def test_a_test_that_is_inherited_in_its_file_has_a_twin_where_it_is_written() -> None:
+    text = (
+        "class Base:\n    def test_it(self):\n        assert 1 + 1 == 2\n\n"
+        "class One(Base):\n    pass\n\nclass Two(Base):\n    pass\n\nBase = None\n"
+    )
+    twins = make_twins(["t.py::One::test_it", "t.py::Two::test_it"], {"t.py": text.replace("Base = None", "")}.get)
+    assert twins is not None
+    assert set(twins.held) == {"t.py::One::test_it", "t.py::Two::test_it"}
+    assert len(set(twins.held.values())) == 1
+    assert "'end'" in twins.files["t.py"]
+    assert make_twins(["t.py::Base::test_it"], {"t.py": text}.get) is None
+
+
+def test_a_fixture_that_is_called_as_a_test_is_kept_beside_twins_and_disguises() -> None:
+    text = (
+        "import pytest\n\n@pytest.fixture(params=[1, 2])\ndef test_number(request):\n    return request.param\n\n"
+        "def test_it(test_number):\n    assert test_number == test_number\n\ndef test_other():\n    assert 1 == 1\n"
+    )
+    twins = make_twins(["t.py::test_it[1]"], {"t.py": text}.get)
+    assert twins is not None
+    disguise = make_disguise(["t.py::test_it[1]"], {"t.py": text}.get)
+    for made in (twins.files["t.py"], disguise.files["t.py"]):
+        assert "def test_number(request)" in made
+        assert "test_other" not in made
+
+
+def test_twins_look_at_a_few_comparisons_of_a_few_tests_or_at_all_of_all() -> None:
+    """One of nine values equals everything: a look at a few finds it now and then, one at all of them always."""
+    lines = "".join(f"    assert f({number}) == {number}\n" for number in range(9))
+    text = "".join(f"@twice\ndef test_{number}():\n{lines}\n" for number in range(70))
+    names = [f"t.py::test_{number}" for number in range(70)]
+
+    def found(sites: dict[str, None]) -> tuple[int, int]:
+        twins = make_twins(names, {"t.py": text}.get, chance=random.Random(3), **sites)
+        assert twins is not None
+        values: dict[str, Any] = {"twice": lambda test: test, "f": lambda number: Same() if number == 7 else number}
+        exec(twins.files["t.py"], values)
+        held = 0
+        for name, word in twins.held.items():
+            with pytest.raises(AssertionError) as caught:
+                values[name.partition("::")[2]]()
+            held += word in str(caught.value)
+        return len(twins.held), held
+
+    tests, held = found({})
+    assert tests == 64
+    assert 10 < held < 50
+    assert found({"sites": None}) == (70, 70)

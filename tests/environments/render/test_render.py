@@ -43,7 +43,7 @@ def test_colours_count_against_the_white_picture_by_hand():
     assert colour(flat(100), flat(255)) == 0.0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(0, 10_000))
 def test_a_picture_is_like_itself_alone_and_white_is_worth_nothing(one, other):
     wanted, made = noise(one), noise(other)
@@ -123,7 +123,6 @@ def test_the_document_itself_is_worth_one_and_nothing_is_worth_nothing(loop, kin
 
 
 @pytest.mark.slow
-@pytest.mark.turns
 @pytest.mark.timeout(300)
 def test_figures_are_worth_one_in_the_end_and_mistakes_are_told(loop):
     async def main():
@@ -147,7 +146,6 @@ def test_figures_are_worth_one_in_the_end_and_mistakes_are_told(loop):
 
 
 @pytest.mark.slow
-@pytest.mark.turns
 @pytest.mark.timeout(300)
 def test_the_contract_holds_with_pictures_and_forks_are_exact(loop):
     async def main():

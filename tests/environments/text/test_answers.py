@@ -58,6 +58,7 @@ def test_the_librarys_own_answers_are_let_through(generator: str) -> None:
         assert refused(generator, own) is None or "Integral(" in own, own
 
 
+@pytest.mark.slow
 def test_an_integral_that_the_library_could_not_compute_is_paid_as_its_own_answer_only() -> None:
     (task, own), *_ = [
         (task, own)

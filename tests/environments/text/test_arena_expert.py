@@ -21,6 +21,7 @@ from envgym_environments.text.arena_expert import KNOWN, expert
 from envgym_environments.text.arena_grids import loop_edges, safest
 from envgym_environments.text.arena_merging import best_slide
 from envgym_environments.text.arena_sliding import fifteen_way, sokoban_way
+from envgym_environments.text.arena_words import crosswords, words_of
 
 from envgym.env import Step
 from envgym.errors import AgentFailure, EnvironmentFailure
@@ -154,9 +155,20 @@ def test_solvers_find_the_way_or_say_that_there_is_none() -> None:
     assert sudoku_filled(stuck) is None  # the last cell of the first row has no digit left
 
 
+def test_words_are_found_by_their_clues_and_no_clue_that_is_not_in_the_list_is_guessed() -> None:
+    clue = next(clue for clue, words in words_of().items() if len(words) == 1)
+    (word,) = words_of()[clue]
+    shown = f"clues for the words you need to find:\n1. {clue}  : (2, 0, 'across')\n2. {clue}: (2, 0, 'down')"
+    said = crosswords([shown])
+    assert said is not None
+    assert said.split("] [")[0] == f"[2 0 {word[0]}"
+    assert said.count("[") == 2 * len(word) - 1, "the letter that both have is said once"
+    assert crosswords([shown.replace(clue, "no such clue")]) is None
+
+
 def test_an_expert_says_in_a_line_that_a_task_is_not_of_its_own() -> None:
     with pytest.raises(ValueError, match="is no game that textarena-expert can play"):
-        expert(arena.arena_tasks(game="Crosswords-v0")[0])
+        expert(Task(id="textarena/Chess-v0/1", prompt="", metadata={"game": "Chess-v0"}))
 
     def unpack(task: Task, seen: Any) -> str:
         first, second = seen[-1].text.split(":")

@@ -13,7 +13,7 @@ def test_guess_meets_the_environment_contract() -> None:
 
 
 def test_guess_tasks_meet_the_task_contract() -> None:
-    check_tasks(guess_tasks(20), splits=("train", "heldout"))
+    check_tasks(guess_tasks(20), splits=("train", "heldout"), seeded=True)
 
 
 def test_the_registry_makes_it_a_full_environment() -> None:

@@ -4,12 +4,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from envgym_environments.played import Rules
 from envgym_environments.text import retry
 from envgym_environments.text.retry import SANDBOXED, SPEC, Retry, retry_tasks, sandboxed_tasks
 
 from envgym.env import Durable, Snapshot, Step, StopReason
 from envgym.messages import Action, Message, ToolCall
 from envgym.registry import make, make_backend
+from envgym.replay import Replaying
 from envgym.sandbox import SandboxSnapshot
 from envgym.task import Task
 from envgym.testing import check_env, check_task
@@ -19,6 +21,18 @@ def wrong_answers(task: Task) -> list[str]:
     inner: Any = task.metadata["task"]
     data = inner["metadata"]
     return [one for one in data["choices"].split("|") if one != data["truth"]]
+
+
+def test_what_the_inner_environment_says_of_its_seed_is_said_here_and_nothing_where_it_says_nothing() -> None:
+    class Silent:
+        task, tools = retry_tasks("synthetic", count=5)[0], ()
+
+    for inner, said in (("guess", True), ("synthetic", False)):
+        env = make(SPEC, retry_tasks(inner, count=5)[0])
+        assert isinstance(env, Retry)
+        assert env.uses_seed is said
+    assert Retry(Silent.task, Silent()).uses_seed is None  # type: ignore[arg-type]
+    assert Rules.uses_seed is None
 
 
 async def _last(env: Retry, *actions: Action) -> Step:
@@ -72,6 +86,42 @@ def test_states_in_which_other_answers_were_given_are_told_apart() -> None:
     first, second, both, reverse = asyncio.run(run())
     assert first != second, "a repetition of the one costs in one of them only"
     assert both == reverse
+
+
+class Toll:
+    """Two turns: whatever is said first, then an answer; each costs, the last one most."""
+
+    tools = ()
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.turn = task, 0
+
+    async def reset(self, *, seed: int) -> Step:
+        self.turn = 0
+        return Step((Message(role="user", content="well?"),))
+
+    async def step(self, action: Action) -> Step:
+        self.turn += 1
+        seen, cost = (Message(role="user", content="and?"),), {"usd": float(self.turn), "looks": 1.0}
+        if self.turn == 1:
+            return Step(seen, cost=cost)
+        return Step(seen, reward=float(action.text == "yes"), stop=StopReason.SUBMITTED, cost=cost)
+
+    async def close(self) -> None:
+        """Nothing."""
+
+
+def test_what_each_turn_cost_is_told_also_of_the_last_of_an_attempt() -> None:
+    task = Task(id="toll", prompt="")
+
+    async def costs() -> list[dict[str, float]]:
+        env = Retry(task, Replaying(lambda: Toll(task)), tries=3)
+        await env.reset(seed=0)
+        return [dict((await env.step(Action.say(said))).cost) for said in ("a", "no", "b", "no", "c", "yes")]
+
+    each = asyncio.run(costs())
+    assert [one["usd"] for one in each] == [1.0, 2.0] * 3, "of wrong attempts' ends, and of the right one's"
+    assert sum(one["looks"] for one in each) == 6.0
 
 
 def test_a_sandboxs_snapshot_stays_where_who_holds_it_looks() -> None:

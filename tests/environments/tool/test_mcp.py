@@ -5,7 +5,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -82,44 +83,87 @@ def test_tools_are_listed_checked_and_called():
     assert not left(before)
 
 
+def test_an_error_of_a_servers_own_is_a_refusal_whatever_its_code():
+    async def drive(box: Toolbox, mcp: McpTools) -> None:
+        told = await one(box, "unread")
+        assert (told.fault, "your date is none" in told.text) == (ToolFault.REFUSED, True)
+
+    play(McpServer(LINES, **PATIENT), drive)
+
+
+PLACES = [
+    "stdio",
+    "http",
+    pytest.param("stdio in a sandbox", marks=pytest.mark.namespaces),
+    pytest.param("http in a sandbox", marks=pytest.mark.namespaces),
+]
+
+
+@asynccontextmanager
+async def placed(where: str, **bounds: object) -> AsyncIterator[McpTools]:
+    """The server that misbehaves, at one of the places where a server can be."""
+    async with AsyncExitStack() as stack:
+        program, sandbox = LINES, None
+        if "sandbox" in where:
+            backend = await stack.enter_async_context(make_backend("namespace"))
+            world = World(files={"/srv/lines.py": (SERVERS / "lines.py").read_text()})
+            sandbox = await stack.enter_async_context(await backend.create(world))
+            program = ("python3", "/srv/lines.py")
+        port = free_port()
+        at = {"command": (*program, str(port)), "url": f"http://127.0.0.1:{port}/mcp"}
+        server = McpServer(**(at if "http" in where else {"command": program}), **bounds)  # type: ignore[arg-type]
+        yield await stack.enter_async_context(await McpTools.connect(server, sandbox))
+
+
 @pytest.mark.slow
+@pytest.mark.turns
+@pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize(
-    ("name", "fault", "said"),
+    ("name", "fault", "said", "lives"),
     [
-        ("long_line", ToolFault.FLOODED, "a message of more than 65536 bytes"),
-        ("many_lines", ToolFault.FLOODED, "more than 200000 bytes for one call"),
-        ("die", ToolFault.DIED, "my last words"),
-        ("kill", ToolFault.DIED, "it ended"),
+        ("hang", ToolFault.TIMEOUT, "the server hangs and is started again", False),
+        ("hang_alone", ToolFault.TIMEOUT, "gave no answer within 6 s", True),
+        ("long_line", ToolFault.FLOODED, "a message of more than 65536 bytes", False),
+        ("many_lines", ToolFault.FLOODED, "more than 200000 bytes for one call", False),
+        ("bad_output", ToolFault.LIED, "'seven' is not of type 'integer'", True),
+        ("no_result", ToolFault.LIED, "should be a valid list", True),
+        ("die", ToolFault.DIED, "it ended", False),
+        ("kill", ToolFault.DIED, "it ended", False),
+        ("garbage", None, "after the garbage", True),
+        ("babble", ToolFault.FLOODED, "more than 200000 bytes for one call", False),
+        ("other_id", ToolFault.TIMEOUT, "gave no answer within 6 s", True),
+        ("shut", ToolFault.DIED, "it ended", False),
     ],
 )
-def test_a_server_that_floods_or_dies_costs_one_observation_and_starts_again(name, fault, said):
-    async def drive(box: Toolbox, mcp: McpTools) -> None:
-        assert (await one(box, "count")).text == "1"
-        result = await one(box, name)
-        assert result.fault is fault, result.text
-        assert said in result.text
-        assert "started again" in result.text
-        assert (await one(box, "count")).text == "1", "another life"
+def test_what_a_server_does_wrong_costs_one_observation_wherever_it_is(where, name, fault, said, lives):
+    if "http" in where:  # there an answer belongs to its request, whatever else is in it
+        fault, said, lives = OVER_HTTP.get(name, (fault, said, lives))
+
+    async def main() -> None:
+        bounds = {"start_s": 90, "call_s": 6, "ping_s": 2, "message_bytes": 1 << 16, "call_bytes": 200_000}
+        async with placed(where, **bounds) as mcp:
+            assert sum("the schema" in complaint for complaint in mcp.complaints) == 3, "it lies of its tools, too"
+            box = Toolbox(mcp.tools, ToolLimits(deadline_s=300))
+            assert (await one(box, "count")).text == "1"
+            result = await one(box, name)
+            assert result.fault is fault, result.text
+            assert said in result.text
+            if name == "die" and "stdio" in where:
+                assert "my last words" in result.text
+            own = name not in ("hang_alone", "other_id")  # it counts no call that it does not take
+            assert (await one(box, "count")).text == str(1 + lives + (lives and own))
 
     before = children()
-    play(McpServer(LINES, message_bytes=1 << 16, call_bytes=200_000, **PATIENT), drive)
+    asyncio.run(main())
     assert not left(before)
 
 
-@pytest.mark.slow
-def test_a_hanging_server_is_ended_and_one_hanging_call_of_a_server_that_answers_is_not():
-    async def drive(box: Toolbox, mcp: McpTools) -> None:
-        assert (await one(box, "count")).text == "1"
-        alone = await one(box, "hang_alone")
-        assert (alone.fault, "hangs" in alone.text) == (ToolFault.TIMEOUT, False)
-        assert (await one(box, "count")).text == "2", "it still lives"
-        hung = await one(box, "hang")
-        assert (hung.fault, "the server hangs" in hung.text) == (ToolFault.TIMEOUT, True)
-        assert (await one(box, "count")).text == "1", "another life"
-
-    before = children()
-    play(McpServer(LINES, start_s=90, call_s=6), drive)
-    assert not left(before)
+OVER_HTTP = {
+    "garbage": (ToolFault.LIED, "Invalid JSON", True),
+    "babble": (ToolFault.LIED, "Invalid JSON", True),
+    "other_id": (None, "to whom it may concern", True),
+    "shut": (ToolFault.DIED, "ended without a result", True),
+}
 
 
 def test_lies_about_schemas_are_seen():
@@ -183,40 +227,6 @@ def free_port() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "fault", "lives"),
-    [
-        ("hang", ToolFault.TIMEOUT, False),
-        ("hang_alone", ToolFault.TIMEOUT, True),
-        ("long_line", ToolFault.FLOODED, False),
-        ("many_lines", ToolFault.FLOODED, False),
-        ("bad_output", ToolFault.LIED, True),
-        ("no_result", ToolFault.LIED, True),
-        ("die", ToolFault.DIED, False),
-        ("kill", ToolFault.DIED, False),
-    ],
-)
-def test_a_server_over_http_that_hangs_floods_lies_or_dies_costs_one_observation(name, fault, lives):
-    async def drive(box: Toolbox, mcp: McpTools) -> None:
-        assert sum("the schema" in complaint for complaint in mcp.complaints) == 3, "it lies about its tools too"
-        assert (await one(box, "count")).text == "1"
-        result = await one(box, name)
-        assert result.fault is fault, result.text
-        assert (await one(box, "count")).text == ("3" if lives and name != "hang_alone" else "2" if lives else "1")
-
-    port = free_port()
-    before = children()
-    play(
-        McpServer(
-            (*LINES, str(port)), url=f"http://127.0.0.1:{port}/mcp",
-            start_s=90, call_s=6, ping_s=2, message_bytes=1 << 16, call_bytes=200_000,
-        ),
-        drive,
-    )  # fmt: skip
-    assert not left(before)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("over", ["stdio", "http"])
 def test_a_server_of_the_official_package(over):
     async def drive(box: Toolbox, mcp: McpTools) -> None:
@@ -242,24 +252,6 @@ def test_a_server_of_the_official_package(over):
     before = children()
     play(McpServer(**where, start_s=90, call_s=10, message_bytes=1 << 20, call_bytes=1 << 20), drive)
     assert not left(before)
-
-
-@pytest.mark.slow
-@pytest.mark.namespaces
-@pytest.mark.parametrize("at", [{}, {"url": "http://127.0.0.1:8765/mcp"}], ids=["stdio", "http"])
-def test_a_server_in_a_sandbox_speaks_over_a_forwarded_line(at):
-    async def main() -> None:
-        world = World(files={"/srv/lines.py": (SERVERS / "lines.py").read_text()})
-        async with make_backend("namespace") as backend, await backend.create(world) as sandbox:
-            port = ("8765",) if at else ()
-            server = McpServer(("python3", "/srv/lines.py", *port), **at, **PATIENT)
-            async with await McpTools.connect(server, sandbox) as mcp:
-                box = Toolbox(mcp.tools)
-                assert (await one(box, "add", a=2, b=3)).text == "5"
-                assert (await one(box, "die")).fault is ToolFault.DIED
-                assert (await one(box, "count")).text == "1"
-
-    asyncio.run(main())
 
 
 LINES_TEXT = (SERVERS / "lines.py").read_text()
@@ -296,6 +288,20 @@ def test_a_program_that_serves_at_an_address_is_asked_for_by_options():
     wrong = SUM.model_copy(update={"metadata": {"tools": {"mpc": "x"}}})
     with pytest.raises(ValueError, match=r"metadata\.tools has 'mpc'; did you mean 'mcp'"):
         make("tool", wrong)
+
+
+def test_a_server_at_an_address_is_told_who_asks(monkeypatch):
+    monkeypatch.setenv("SUMS_TOKEN", "open-sesame")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    command = [*LINES, str(port), "open-sesame"]
+    env = make("tool", SUM, mcp=command, base_url=url, headers={"Authorization": "${SUMS_TOKEN}"}, call_s=60)
+    assert asyncio.run(added(env)).reward == 1.0
+    with pytest.raises(EnvironmentFailure, match=r"does not|did not"):
+        make("tool", SUM, mcp=command, base_url=url, headers={"Authorization": "${SUMS_TOKEN}!"}, call_s=60)
+    with pytest.raises(ValueError, match="headers are for an address"):
+        make("tool", SUM, mcp=LINES, headers={"X-Team": "sums"})
+    assert "sesame" not in repr(McpServer(url=url, headers={"Authorization": "open-sesame"}))
 
 
 @pytest.mark.slow

@@ -7,17 +7,18 @@ import json
 import msgspec
 import pytest
 from envgym_environments.tool.service.airline import Airline
-from envgym_environments.tool.service.desk import Case, Refused
+from envgym_environments.tool.service.desk import Act, Case, Refused
 from envgym_environments.tool.service.tau2 import tau2_case
-from envgym_environments.tool.service.user import agrees, answer_of
+from envgym_environments.tool.service.user import GOODBYE, agrees, answer_of
 from envgym_environments.tool.service.world import SPEC, expert, service_tasks
 
 from envgym import play
-from envgym.env import Step, StopReason
+from envgym.env import EARNED_BY, Step, StopReason
 from envgym.limits import Limits
-from envgym.messages import Action
-from envgym.registry import make
+from envgym.messages import Action, Message, ParseError
+from envgym.registry import make, register, unregister
 from envgym.rollout import Origin, Rollout
+from envgym.task import Task
 from envgym.testing import check_env_sync, check_task_sync, check_tasks
 from envgym.testing.fakes import ScriptedAgent
 
@@ -30,9 +31,24 @@ def test_it_meets_the_environment_contract(service) -> None:
     check_env_sync(lambda: make(SPEC, service_tasks(service=service)[1]), uses_seed=True)
 
 
+def test_half_a_surrogate_in_a_call_is_answered_and_the_episode_can_still_be_kept() -> None:
+    async def main() -> str:
+        env = make(SPEC, service_tasks(service="office")[0])
+        await env.reset(seed=0)
+        step = await env.step(Action.call("create_event", title="Lunch \ud83d", day="monday", start=9, end=10))
+        assert (await env.snapshot()).state
+        odd = ParseError(message="not a call: \ud83d", text="\ud83d")
+        await env.step(Action(message=Message(role="assistant", content="\ud83d"), error=odd))
+        assert (await env.snapshot()).state
+        return step.text
+
+    assert "half a surrogate pair" in asyncio.run(main())
+
+
 @SERVICES
 def test_cases_of_all_difficulties_are_solved_by_the_expert_and_not_by_doing_nothing(service) -> None:
-    check_task_sync(service_tasks(30, service=service), lambda t: make(SPEC, t), expert, seeds=(0,), limits=LONG)
+    tasks = service_tasks(30, service=service)
+    check_task_sync(tasks, lambda t: make(SPEC, t), expert, seeds=(0,), limits=LONG, seeded=True)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +63,20 @@ def test_a_refusal_of_a_user_who_speaks_freely_is_no_yes(said: str, yes: bool) -
     assert agrees(said) is yes
 
 
+def test_a_proposal_with_the_label_done_is_no_end_and_a_report_is() -> None:
+    label = Action.call("label_mail", mail_id=3, label="done").calls
+    case = Case(
+        "There is a mail 'Rent': label it, please.", "me", {"label|how|which|what": "As done."}, gold=[*label]
+    )
+    for said in ("Once its label is done, shall I proceed?", "I label it so that it is done. Is that right?"):
+        assert answer_of(case, 0, said) == ("Yes, please.", 0, True), said
+    for said in ("It is done.", "All is confirmed and done. Is there anything else?", "You are all set."):
+        assert answer_of(case, 0, said)[0] == GOODBYE, said
+
+
 def test_tasks_are_data_that_is_drawn_without_end() -> None:
     tasks = service_tasks(150)
-    check_tasks(tasks, splits=("train", "heldout"))
+    check_tasks(tasks, splits=("train", "heldout"), seeded=True)
     assert {task.metadata["difficulty"] for task in tasks.split("heldout")} == {1, 2, 3, 4, 5}
     assert len({task.prompt for task in tasks}) > 120
     assert service_tasks(None)[10**6].prompt
@@ -204,6 +231,7 @@ def test_an_actor_may_play_the_user() -> None:
     episode = asyncio.run(play(env, {"agent": agent, "user": user}, origin=Origin("one", 0), rollout=Rollout()))
     assert [turn.actor for turn in episode.turns] == ["agent", "user", "agent", "agent", "user"]
     assert "You are the user" in episode.turns[0].step.text
+    assert episode.turns[-1].step.info == {EARNED_BY: "agent"}, "the user has the last word, and nothing earned"
     assert episode.reward == 1.0
 
 
@@ -413,3 +441,130 @@ def test_tau2s_mock_tasks_begin_where_they_say_and_hold_what_is_asserted(tmp_pat
     (tmp_path / "tasks.json").write_text(json.dumps(entries))
     with pytest.raises(ValueError, match="entry 2: no task of tau2"):
         service_tasks(path=str(tmp_path))
+
+
+_MOCK = {
+    "tasks": {"task_1": {"task_id": "task_1", "title": "T", "description": None, "status": "pending"}},
+    "users": {"user_1": {"user_id": "user_1", "name": "U", "tasks": ["task_1"]}},
+}
+_UPDATE = {"task_id": "task_1", "status": "completed"}
+
+
+def _mock(tmp_path, basis, actions=(("update_task_status", _UPDATE),), **criteria):
+    """The one task of a folder of tau2's mock domain whose basis is this."""
+    entry = _entry("0", actions, instructions="Finish it.", criteria=criteria | {"reward_basis": basis})
+    (tmp_path / "db.json").write_text(json.dumps(_MOCK))
+    (tmp_path / "tasks.json").write_text(json.dumps([entry]))
+    return service_tasks(path=str(tmp_path), judged=True)[0]
+
+
+def test_tasks_of_tau2_that_need_a_judge_are_left_out_and_counted_unless_they_are_asked_for(tmp_path) -> None:
+    bases = (None, ["DB"], ["DB", "NL_ASSERTION"], [], ["NL_ASSERTION"], ["ENV_ASSERTION", "ACTION"])
+    (tmp_path / "db.json").write_text(json.dumps(_MOCK))
+
+    def written(*bases, says=("The agent is polite.",)) -> list[Task]:
+        said = {"nl_assertions": says and list(says)}
+        criteria = [said | ({"reward_basis": one} if one else {}) for one in bases]
+        entries = [_entry(str(number), (), criteria=one) for number, one in enumerate(criteria)]
+        (tmp_path / "tasks.json").write_text(json.dumps(entries))
+        return list(service_tasks(path=str(tmp_path)))
+
+    with pytest.warns(UserWarning, match=r"2 of 6 tasks have NL_ASSERTION .* left out; judged=True takes them"):
+        found = written(*bases)
+    assert [task.id for task in found] == [f"tau2/mock/{number}" for number in (0, 1, 3, 5)]
+    own = ["DB", "COMMUNICATE"]
+    assert [task.metadata["reward_basis"] for task in found] == [own, ["DB"], own, ["ENV_ASSERTION", "ACTION"]]
+    assert len(service_tasks(path=str(tmp_path), judged=True)) == 6
+    for says in (None, ()):  # nothing to judge: many of tau2's retail tasks name the basis and hold no assertion
+        kept = written(["DB", "NL_ASSERTION"], says=says)
+        assert [task.metadata["judged"] for task in kept] == [[]]
+    with pytest.raises(ValueError, match="1 of 1 tasks have NL_ASSERTION"):
+        written(["NL_ASSERTION"], says=None)  # nothing at all is graded
+    with pytest.raises(ValueError, match="1 of 1 tasks have NL_ASSERTION"):
+        written(["NL_ASSERTION"])
+    with pytest.raises(ValueError, match="judged is for the tasks of a folder"):
+        service_tasks(3, judged=True)
+
+
+@pytest.mark.parametrize(
+    ("basis", "rewards"),
+    [
+        # done with a yes and told, done without a yes, told without doing it, nothing
+        (None, (1.0, 0.0, 0.0, 0.0)),
+        (["DB", "COMMUNICATE"], (1.0, 0.0, 0.0, 0.0)),
+        (["DB"], (1.0, 1.0, 0.0, 0.0)),
+        (["COMMUNICATE"], (1.0, 0.0, 1.0, 0.0)),
+        (["ACTION"], (1.0, 1.0, 0.0, 0.0)),
+        (["NL_ASSERTION"], (None, None, None, None)),
+        (["DB", "NL_ASSERTION"], (1.0, 1.0, 0.0, 0.0)),
+    ],
+)
+def test_of_tau2s_tasks_their_basis_counts_and_what_nobody_graded_is_said(tmp_path, basis, rewards) -> None:
+    task = _mock(tmp_path, basis, communicate_info=["42"], nl_assertions=["The agent is polite."])
+    assert task.metadata["nl_assertions"] == ["The agent is polite."]
+    assert task.metadata["reward_basis"] == (basis or ["DB", "COMMUNICATE"])
+    judged = basis is not None and "NL_ASSERTION" in basis
+    assert task.metadata["judged"] == (["The agent is polite."] if judged else [])
+    change = Action.call("update_task_status", **_UPDATE)
+    end, ask = (
+        "It is done. Is there anything else?",
+        "I will update_task_status task_1 to completed. Shall I proceed?",
+    )
+    for actions, reward in zip(
+        ([ask, change, f"42. {end}"], [change, end], [f"42. {end}"], [end]), rewards, strict=True
+    ):
+        last = asyncio.run(_played(actions, task))
+        assert (last.reward, last.channels.get("reward")) == (reward, reward), actions
+        assert last.info.get("silent") == (["judged"] if judged else None)
+        assert "judged" not in last.channels
+        assert ("acted" in last.channels) == (basis == ["ACTION"])
+
+
+def test_an_action_of_tau2s_is_matched_by_the_arguments_that_it_compares(tmp_path) -> None:
+    made = {"user_id": "user_1", "title": "Review", "description": "long"}
+    task = _mock(tmp_path, ["ACTION"], [("get_users", {}), ("create_task", made)])
+    call, other = Action.call("create_task", **made), Action.call("create_task", **(made | {"title": "Other"}))
+    keys = []
+    for actions, acted in (([Action.call("get_users"), call], 1.0), ([call], 0.5), ([other], 0.0)):
+        keys.append(asyncio.run(_played(actions, task)).state_key)
+        last = asyncio.run(_played([*actions, "It is done. Is there anything else?"], task))
+        assert (last.channels["acted"], last.reward) == (acted, float(acted == 1.0))
+    assert len(set(keys)) == 3
+    partly = Act("create_task", made, ["user_id"])
+    assert partly.is_done_by(other.calls[0])
+    assert not partly.is_done_by(Action.call("create_task", title="Review").calls[0])
+    with pytest.raises(ValueError, match=r"entry 0: no task of tau2: .*reward_basis names \['VIBES'\]"):
+        _mock(tmp_path, ["VIBES"])
+
+
+def test_a_judge_of_a_plan_grades_what_tau2_leaves_to_one(tmp_path) -> None:
+    def judge(task: Task, *, seed: int) -> ScriptedAgent:
+        polite = "please" in task.prompt.lower()
+        return ScriptedAgent(["1: yes\n2: yes" if polite else "1: yes\n2: no"])
+
+    register("agents", "polite-judge", judge)
+    plan = {
+        "judged": "all",
+        "rule": "product",
+        "channels": {
+            "done": {"kind": "world", "needed": True},
+            "judged": {"kind": "rubric", "judge": "j", "criteria_from": "judged", "times": 1, "gate": 1.0},
+        },
+        "judges": {"j": {"agent": "polite-judge"}},
+    }
+    asserted = ["The agent is an agent.", "The agent is polite."]
+    task = _mock(tmp_path, ["DB", "NL_ASSERTION"], nl_assertions=asserted)
+    change, end = Action.call("update_task_status", **_UPDATE), "It is done. Is there anything else?"
+    try:
+        for words, score, reward in (("Please wait.", 1.0, 1.0), ("Wait.", 0.5, 0.0)):
+            last = asyncio.run(_played([words, change, end], task, rewards=plan))
+            assert (last.channels["judged"], last.reward) == (score, reward)
+            assert "silent" not in last.info
+        plain = _mock(tmp_path, ["DB"], nl_assertions=asserted)
+        last = asyncio.run(_played(["Wait.", change, end], plain, rewards=plan))
+        assert (last.channels["judged"], last.reward) == (1.0, 1.0), "nothing of it is in the basis"
+        only = plan | {"channels": {"judged": plan["channels"]["judged"]}}
+        task = _mock(tmp_path, ["NL_ASSERTION"], nl_assertions=asserted)
+        assert asyncio.run(_played(["Please.", end], task, rewards=only)).reward == 1.0
+    finally:
+        unregister("agents", "polite-judge")

@@ -271,6 +271,45 @@ def test_a_folder_of_a_peer_is_played_as_it_lies(kind: str, tmp_path) -> None:
     _check_that_the_broken_task_is_named(str(tmp_path))
 
 
+LAYOUTS: dict[str, dict[str, tuple[str, str]]] = {  # file of questions -> where its database is, and its split
+    "spider": {
+        "dev.json": ("database", "heldout"), "test.json": ("test_database", "heldout"),
+        "train_others.json": ("database", "train"), "train_spider.json": ("database", "train"),
+    },
+    "bird's dev": {"dev.json": ("dev_databases", "heldout")},
+    "bird's train": {"train.json": ("train_databases", "train")},
+    "bird's mini dev": {"mini_dev_sqlite.json": ("dev_databases", "heldout")},
+}  # fmt: skip
+BESIDE = {
+    "spider": ("tables.json", "test_tables.json", "dev_gold.sql", "test_gold.sql", "train_gold.sql", "README.txt"),
+    "bird's dev": ("dev_tables.json", "dev_tied_append.json", "dev.sql"),
+    "bird's train": ("train_tables.json", "train_gold.sql"),
+    "bird's mini dev": ("dev_tables.json", "mini_dev_mysql.json", "mini_dev_postgresql.json"),
+}
+
+
+@pytest.mark.parametrize("kind", list(LAYOUTS))
+def test_all_files_of_a_published_folder_are_read_or_known_to_be_none(kind: str, tmp_path) -> None:
+    """Spider ships ``test_database`` and ``test_tables.json``; of two databases of one name a file's own counts."""
+    for home in {home for home, _ in LAYOUTS[kind].values()}:
+        (tmp_path / home / "pets").mkdir(parents=True)
+        with closing(sqlite3.connect(tmp_path / home / "pets" / "pets.sqlite")) as connection:
+            connection.executescript("CREATE TABLE pet (id INTEGER)")
+    entry = {"db_id": "pets", "question": "How many?", "query": "SELECT count(*) FROM pet"}
+    for name in LAYOUTS[kind]:
+        (tmp_path / name).write_text(json.dumps([entry | {"question": f"How many of {name}?"}]))
+    for name in BESIDE[kind]:
+        other = [entry | {"query": "SELECT `id` FROM pet LIMIT 0, 1"}] if "tables" not in name else [{"db_id": "a"}]
+        (tmp_path / name).write_text(json.dumps(other))
+    tasks = sql_tasks(path=str(tmp_path))
+    found = {f"{task.id.partition('/')[0]}.json": task for task in tasks}
+    assert len(found) == len(tasks)
+    assert {
+        name: (str(task.metadata["file"]).split("/")[-3], task.split) for name, task in found.items()
+    } == LAYOUTS[kind]
+    check_tasks(tasks)
+
+
 def _check_that_the_broken_task_is_named(path: str) -> None:
     """The second task of a folder has a query that does not run: found before, and never a reward."""
     told = "'dev/1': the reference does not run .no such column: wings"

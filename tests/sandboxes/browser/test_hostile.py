@@ -1,4 +1,8 @@
-"""Pages that misbehave cost one typed outcome, reach nothing outside, and no other episode; one test each."""
+"""Pages that misbehave cost one typed outcome, reach nothing outside, and no other episode; one test each.
+
+Beside every test here another episode lives in the same browser, on a site of the same name: it has a secret, and
+is as it was afterwards.
+"""
 
 import asyncio
 import os
@@ -28,14 +32,61 @@ SLOW = PageLimits(act_s=60.0, settle_s=30.0)
 BUTTON = Click(Target(role="button", name=""))
 
 
+SECRET = "secret-of-the-neighbour"
+KEEP = f"(document.cookie = 'a={SECRET}', localStorage.a = sessionStorage.a = window.name = '{SECRET}')"
+NEIGHBOUR = f"""<!doctype html><title>{SECRET}</title><h1>{SECRET}</h1><input aria-label=Word value={SECRET}>
+<button onclick="channel.postMessage('{SECRET}'); this.textContent = ++clicked">0</button>
+<script>clicked = 0; heard = []; channel = new BroadcastChannel('all');
+channel.onmessage = onmessage = onstorage = (event) => heard.push(event.type)</script>"""
+
+
+@pytest.fixture(scope="module")
+def neighbour(loop, tmp_path_factory):
+    """An episode that lives all the while."""
+    folder = tmp_path_factory.mktemp("neighbour")
+    (folder / "index.html").write_text(NEIGHBOUR)
+    sites = {name: Folder(str(folder)) for name in ("http://a.test", "http://localhost", "http://neighbour.test")}
+    browser = open_browser()
+    page = loop.run(browser.page(PageSpec(sites, start="http://a.test/", limits=SLOW)))
+    loop.run(page.run(KEEP))
+    yield page
+    loop.run(browser.close())
+
+
+@pytest.fixture(autouse=True)
+def beside(loop, neighbour):
+    """The neighbour is asked before and after: nothing of it is changed, and it goes on."""
+
+    async def told():
+        assert neighbour.gate.refused == []
+        assert await neighbour.run("heard") == []
+        return await neighbour.digest(), await neighbour.storage(), await neighbour.run("clicked")
+
+    before = loop.run(told())
+    yield
+    assert loop.run(told()) == before
+    acted = loop.run(neighbour.act(Click(Target(role="button"))))
+    assert (acted.outcome, acted.dialogs, acted.downloads, acted.opened) == (Outcome.DONE, (), (), 0)
+    assert loop.run(neighbour.run("clicked")) == before[2] + 1
+
+
+async def unseen(page):
+    """Nothing of the neighbour is to be seen in a page, nor in what is kept for it."""
+    view = await page.view(Wanted(tree=True, dom=True, text=True))
+    kept = await page.run("[document.cookie, {...localStorage}, {...sessionStorage}, window.name]")
+    assert SECRET not in f"{view}{kept}{await page.storage()}"
+
+
 def attack(play, script, *, outcomes, limits=QUICK, **more):
     """Click a button that runs a script; afterwards the episode goes on in its own page. Gives what came of it."""
 
     async def work(page):
         acted = await page.act(BUTTON)
         assert acted.outcome in outcomes, acted
+        assert SECRET not in str(acted)
         assert (await page.act(Goto("http://a.test/"))).outcome.ok
         assert [node.name for node in (await page.view()).tree if node.role == "button"] == ["go"]
+        await unseen(page)
         return acted
 
     return play(work, f'<button onclick="{script}">go</button>', limits=limits, **more)
@@ -74,7 +125,7 @@ def test_popups_are_bounded(play):
 
 def test_a_page_of_a_hundred_megabytes_is_told_and_not_sent(play):
     async def work(page):
-        await page.act(BUTTON)
+        assert (await page.act(BUTTON)).outcome in (Outcome.DONE, Outcome.BUSY)
         view = await page.view(Wanted(tree=True, dom=True, text=True))
         assert "too large" in view.error
         assert view.tree is None
@@ -113,6 +164,26 @@ def test_downloads_are_data_within_their_bound(play):
     assert "/" not in small.name
     (large,) = downloaded(play, "x" * 100_000, PageLimits(download_bytes=1000))
     assert large.content is None
+
+
+def test_downloads_of_other_episodes_do_not_push_out_ones_own(play):
+    """Two are under way and the first is over; then Chromium tells of more than a hundred of others'."""
+
+    async def work(page):
+        def tells(guid, state):
+            page.downloads.progress({"guid": guid, "receivedBytes": 1, "state": state})
+
+        for guid in ("first", "second"):
+            page.downloads.began({"guid": guid, "suggestedFilename": guid, "url": "http://a.test/"})
+        tells("first", "canceled")
+        waiting = asyncio.create_task(page.act(Wait()))
+        for number in range(150):
+            tells(f"another-{number}", "completed")
+        tells("second", "canceled")
+        acted = await asyncio.wait_for(waiting, 30)
+        assert [(file.name, file.content) for file in acted.downloads] == [("first", None), ("second", None)]
+
+    play(work, "<p>x", limits=PageLimits(act_s=60.0, settle_s=600.0))
 
 
 @pytest.mark.parametrize("way", ["location = 'http://b.test/x'", "location = '/to.html'"])
@@ -159,11 +230,103 @@ def test_nothing_of_this_host_is_reached(play):
                 one.accept() if one is tcp else one.recv(10)
 
 
-def test_service_workers_are_not_there(play):
-    async def work(page):
-        assert await page.run("typeof navigator.serviceWorker") == "undefined"
+@pytest.fixture
+def served(loop):
+    """``served(answers)`` is the place of a server that answers a path with a status, fields and a body."""
+    servers = []
 
-    play(work, "<p>x")
+    def begin(answers):
+        async def answer(reader, writer):
+            path = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1].decode()
+            status, fields, body = answers.get(path, ("404 Not Found", "", ""))
+            head = f"HTTP/1.1 {status}\r\n{fields}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            writer.write(head.encode() + body.encode())
+            writer.close()
+
+        servers.append(loop.run(asyncio.start_server(answer, "127.0.0.1", 0)))
+        return Tcp(*servers[-1].sockets[0].getsockname())
+
+    yield begin
+    for server in servers:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("way", "leaves"),
+    [
+        ("location = '/away'", True),
+        ("this.parentNode.innerHTML += '<form method=post action=/away>'; document.forms[0].submit()", True),
+        ("window.open('/away')", False),
+        ("fetch('/away').catch(() => 0)", False),
+        ("fetch('/away', {method: 'POST', body: 'x', mode: 'no-cors'}).catch(() => 0)", False),
+        ("document.body.append(Object.assign(new Image(), {src: '/away'}))", False),
+        ("document.body.append(Object.assign(document.createElement('iframe'), {src: '/away'}))", False),
+        ("document.head.append(Object.assign(document.createElement('script'), {src: '/away'}))", False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("status", ["302 Found", "307 Temporary Redirect"])
+def test_a_server_that_redirects_outside_is_not_followed(play, served, way, leaves, status):
+    """To a server of this host, which hears nothing, and to the neighbour's site."""
+    with socket.create_server(("127.0.0.1", 0)) as outside:
+        outside.settimeout(0.2)
+        for away in (f"http://127.0.0.1:{outside.getsockname()[1]}/x", "http://neighbour.test/"):
+            page = f'<!doctype html><button onclick="{way}">go</button>'
+            answers = {"/": ("200 OK", "Content-Type: text/html\r\n", page)}
+            answers["/away"] = (status, f"Location: {away}\r\n", "")
+            outcomes = {Outcome.REFUSED} if leaves else {Outcome.DONE, Outcome.BUSY}
+            acted = attack(play, way, outcomes=outcomes, sites={"http://a.test": served(answers)})
+            assert acted.refused == (away,)
+        with pytest.raises(TimeoutError):
+            outside.accept()
+
+
+SERVICE_WORKER = """
+for (const place of ['%s', 'http://neighbour.test/']) fetch(place, {mode: 'no-cors'}).catch(() => 0);
+onfetch = (event) => event.respondWith(new Response('<h1>taken</h1>', {headers: {'Content-Type': 'text/html'}}));
+oninstall = () => skipWaiting(); onactivate = (event) => event.waitUntil(clients.claim());
+"""
+REGISTER = "register('/sw.js').then(() => told.push('registered'), (e) => told.push(String(e)))"
+OF_FRAME = f"document.body.append(f); f.contentWindow.navigator.serviceWorker.{REGISTER}"
+OF_NAVIGATOR = "Object.getOwnPropertyDescriptor(Navigator.prototype, 'serviceWorker').get.call(navigator)"
+WAYS = {
+    "itself": f"navigator.serviceWorker.{REGISTER}",
+    "a prototype": f"{OF_NAVIGATOR}.{REGISTER}",
+    "a frame": f"f = document.createElement('iframe'); {OF_FRAME}",
+    "a page's frame": f"f = Object.assign(document.createElement('iframe'), {{src: '/b.html'}}); {OF_FRAME}",
+    "a popup": f"window.open('/b.html').navigator.serviceWorker.{REGISTER}",
+    "an empty popup": f"window.open().navigator.serviceWorker.{REGISTER}",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_service_worker_comes_to_nothing_where_there_could_be_one(loop, tmp_path, way):
+    """On an origin that is secure, as this host's own name is: by ways on which no script of ours may be yet."""
+    with socket.create_server(("127.0.0.1", 0)) as outside:
+        outside.settimeout(0.2)
+        (tmp_path / "sw.js").write_text(SERVICE_WORKER % f"http://127.0.0.1:{outside.getsockname()[1]}/")
+        (tmp_path / "b.html").write_text("<!doctype html><p>B")
+        tried = f"told = []; try {{ {WAYS[way]} }} catch (e) {{ told.push(String(e)) }}"
+        (tmp_path / "index.html").write_text(f'<!doctype html><h1>Mine</h1><button onclick="{tried}">go</button>')
+        spec = PageSpec({"http://localhost": Folder(str(tmp_path))}, start="http://localhost/", limits=SLOW)
+
+        async def work():
+            async with open_browser() as browser, await browser.page(spec) as page:
+                assert await page.run("isSecureContext")
+                assert (await page.act(BUTTON)).outcome.ok
+                await page.act(Wait(0.5))
+                told = await page.run("told")
+                for again in (page.act(Goto("http://localhost/")), page.restart()):
+                    await again
+                    seen = [(node.role, node.name) for node in (await page.view()).tree]
+                    assert ("heading", "Mine") in seen, "no worker answered"
+                    await unseen(page)
+                assert told, "it failed at once: one that only hangs is there"
+                assert "registered" not in told
+                assert page.gate.refused == []
+
+        loop.run(work())
+        with pytest.raises(TimeoutError):
+            outside.accept()
 
 
 def test_a_crashed_renderer_is_its_own_episodes_alone(loop, site):
@@ -202,6 +365,29 @@ def test_episodes_see_nothing_of_each_other(loop, site):
             await one.act(Press("End"))
             await one.act(Press("Control+v"))
             assert await one.run("document.querySelector('input').value") == "secretsecret"
+
+    loop.run(work())
+
+
+def test_a_page_pastes_nothing_that_another_episodes_page_has_copied(loop, site):
+    """Chromium has one clipboard, into which pages can copy; to get anything out needs a leave that none has."""
+    body = """<input id=a value=secret><textarea id=b></textarea>
+<button aria-label=Copy onclick="a.select(); done = document.execCommand('copy')">copy</button>
+<button aria-label=Paste onclick="b.focus(); done = [document.execCommand('paste')];
+read = navigator.clipboard?.readText() ?? Promise.reject('none');
+read.then((text) => done.push(text), () => done.push('no'))">paste</button>
+<script>b.onpaste = (event) => { stolen = event.clipboardData.getData('text') }; stolen = ''</script>"""
+    spec = PageSpec({name: site(body) for name in ("http://a.test", "http://localhost")}, start="http://localhost/")
+
+    async def work():
+        async with open_browser() as browser:
+            one, other = await browser.page(spec), await browser.page(spec)
+            await one.act(Click(Target(name="Copy")))
+            assert await one.run("done") is True
+            for page in (other, one):
+                await page.act(Click(Target(name="Paste")))
+                await page.act(Press("Control+v"))
+                assert await page.run("[...done, b.value, stolen]") == [False, "no", "", ""]
 
     loop.run(work())
 

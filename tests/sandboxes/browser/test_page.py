@@ -9,7 +9,7 @@ from PIL import Image
 
 from envgym.browsing import open_browser
 from envgym.errors import EnvironmentFailure
-from envgym.page import Folder, Outcome, PageLimits, PageSpec, Storage, Tcp, Wanted
+from envgym.page import Folder, Outcome, PageLimits, PageSpec, Storage, Tcp, UnixSocket, Wanted
 from envgym.page_actions import (
     Back,
     Click,
@@ -64,7 +64,11 @@ def test_actions_land_where_they_are_meant_to(play):
         assert (await page.act(Select(Target(name="Many"), ("a", "c")))).outcome.ok
         assert (await page.act(Fill(Target(name="Day"), "2026-11-24"))).outcome.ok
         assert (await page.act(Hover(Target(name="under")))).outcome.ok
-        assert (await page.act(Upload(Target(name="File"), {"a.txt": b"hello"}))).outcome.ok
+        kept = []
+        for content in (b"hello, you", b"hello"):
+            assert (await page.act(Upload(Target(name="File"), {"a.txt": content}))).outcome.ok
+            kept.append(await page.digest())
+        assert kept[0] != kept[1], "a digest is also of the files that are chosen"
         shown = "[...document.querySelectorAll('option')].filter(o => o.selected).map(o => o.text).join()"
         assert await page.run(shown) == "green,a,c"
         assert await page.run("document.querySelector('[type=date]').value") == "2026-11-24"
@@ -312,12 +316,63 @@ def test_tabs_history_and_popups(play):
     play(work, "<a href=/b.html target=_blank>pop</a> <a href=/b.html>next</a>", b="<p>B</p>")
 
 
+def test_what_an_environments_expression_asked_for_is_waited_for_by_the_next_action(play, tmp_path):
+    picture = b"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>"
+
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.5)
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: image/svg+xml\r\nContent-Length: {len(picture)}\r\n\r\n"
+        writer.write(head.encode() + picture)
+        await writer.drain()
+        writer.close()
+
+    async def work(page):
+        async with await asyncio.start_unix_server(answer, str(tmp_path / "s")):
+            await page.run("(document.querySelector('img').src = 'http://slow.test/', 0)")
+            await asyncio.sleep(0.1)  # the browser has told of it
+            assert (await page.act(Wait())).outcome.ok
+            assert await page.run("document.querySelector('img').naturalWidth") == 9
+
+    play(work, "<img>", sites={"http://slow.test": UnixSocket(str(tmp_path / "s"))})
+
+
+def test_a_chain_of_frames_that_are_late_is_waited_for_until_it_changes_nothing(play):
+    async def work(page):
+        for _ in range(2):
+            assert (await page.act(Click(Target(name="go")))).outcome is Outcome.DONE
+            assert await page.run("document.querySelector('p').textContent") == "40"
+            await page.act(Click(Target(name="idle")))  # a chain without end that changes nothing
+
+    play(
+        work,
+        """<button onclick="step(0)">go</button><button onclick="idle()">idle</button><p></p><script>
+        const late = new MessageChannel(), p = document.querySelector('p');
+        late.port1.onmessage = () => { for (const end = performance.now() + 40; performance.now() < end;); };
+        const idle = () => requestAnimationFrame(idle);
+        const step = (at) => { p.textContent = at; late.port2.postMessage('');
+          if (at < 40) requestAnimationFrame(() => step(at + 1)); };</script>""",
+    )
+
+
 def test_dragging_with_the_mouse_and_with_data(play):
     async def work(page):
         await page.act(Drag(Target(name="piece"), Target(name="hole")))
         assert await page.run("log.join()") == "drop:piece"
         await page.act(Drag(Target(x=20, y=300), Target(x=200, y=300)))
         assert await page.run("moved") >= 2
+        await page.run(
+            "(log = [], document.querySelector('[draggable] + button').style.height = '3000px', scrollTo(0, 0), 0)"
+        )
+        await page.act(Drag(Target(name="piece"), Target(name="hole")))
+        assert await page.run("log.join()") == "drop:piece", (
+            "its middle is out of the window, and some of it is not"
+        )
+        await page.run(
+            "(document.querySelector('[draggable] + button').style.cssText = 'position:absolute;top:4000px', 0)"
+        )
+        acted = await page.act(Drag(Target(name="piece"), Target(name="hole")))
+        assert (acted.outcome, acted.message[:31]) == (Outcome.NOT_REACHABLE, "both ends are not in the window")
 
     play(
         work,

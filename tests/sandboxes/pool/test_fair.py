@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytestmark = pytest.mark.timeout(60)
-LAW = settings(deadline=None, derandomize=True, max_examples=200)
+LAW = settings(derandomize=True, max_examples=200)
 
 
 def serve(queue, count, fits=lambda waiting: "here", within=lambda waiting: True):

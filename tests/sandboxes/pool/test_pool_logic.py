@@ -222,7 +222,7 @@ class Users:
 EVENTS = ["create", "fork", "restore", "snapshot", "close", "cancel", "die", "release", "break_"]
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(
     events=st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 99)), max_size=40),
     starts=st.integers(1, 4),

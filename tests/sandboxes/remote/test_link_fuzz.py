@@ -27,7 +27,7 @@ HEADS = st.dictionaries(
     max_size=5,
 )
 SAID = st.lists(st.builds(protocol.encode, HEADS, st.binary(max_size=20)) | st.binary(max_size=30), max_size=8)
-LAW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+LAW = settings(max_examples=150, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 async def ends():

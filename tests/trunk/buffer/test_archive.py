@@ -468,6 +468,4 @@ class ArchiveMachine(RuleBasedStateMachine):
 def test_any_use_of_an_archive_holds_one_reference_per_entry_and_none_after_its_end() -> None:
     with asyncio.Runner() as runner:
         ArchiveMachine.runner = runner
-        run_state_machine_as_test(
-            ArchiveMachine, settings=settings(max_examples=120, stateful_step_count=40, deadline=None)
-        )
+        run_state_machine_as_test(ArchiveMachine, settings=settings(max_examples=120, stateful_step_count=40))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envgym.buffer.partial import Partial, join
@@ -112,7 +112,6 @@ def cuts_of(episode: Episode) -> st.SearchStrategy[list[tuple[int, int]]]:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(data=st.data(), one_version=st.booleans())
 def test_an_episode_that_was_cut_anywhere_is_the_episode_that_was_not(
     data: st.DataObject, one_version: bool
@@ -128,7 +127,6 @@ def test_an_episode_that_was_cut_anywhere_is_the_episode_that_was_not(
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(st.data())
 def test_the_oldest_token_of_a_partial_decides_and_it_never_gets_younger(data: st.DataObject) -> None:
     episode = data.draw(episodes())

@@ -260,9 +260,7 @@ def test_any_use_of_a_replay_adds_up_and_a_restored_one_goes_on_alike(group_of: 
     from hypothesis.stateful import run_state_machine_as_test
 
     ReplayMachine.group_of = staticmethod(group_of)
-    run_state_machine_as_test(
-        ReplayMachine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
-    )
+    run_state_machine_as_test(ReplayMachine, settings=settings(max_examples=60, stateful_step_count=40))
 
 
 def test_a_state_that_does_not_fit_its_episodes_is_refused(group_of: Callable[..., Group]) -> None:

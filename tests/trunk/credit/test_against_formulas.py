@@ -60,7 +60,7 @@ BY_EPISODE: dict[str, tuple[Scheme, Callable[[np.ndarray], list[float]]]] = {
 
 
 @pytest.mark.parametrize("name", BY_EPISODE)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**31))
 def test_every_token_has_what_the_formula_gives_its_episode(name: str, seed: int):
     scheme, formula = BY_EPISODE[name]
@@ -70,7 +70,7 @@ def test_every_token_has_what_the_formula_gives_its_episode(name: str, seed: int
         np.testing.assert_allclose(credit, value, atol=1e-4)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**31))
 def test_reinforce_plus_plus_is_normalised_over_all_sampled_tokens(seed: int):
     groups = _groups(seed)
@@ -94,7 +94,7 @@ def _gae(paid: list[float], values: list[float], gamma: float, lam: float) -> li
     return found[::-1]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**31), gamma=st.sampled_from([1.0, 0.9]), lam=st.sampled_from([0.0, 0.5, 1.0]))
 def test_gae_over_tokens_and_turns_is_the_recursion_episode_by_episode(seed: int, gamma: float, lam: float):
     groups = _groups(seed)

@@ -81,7 +81,7 @@ def test_a_registered_scheme_declares_what_it_keeps_and_shows_what_it_breaks(nam
 def test_a_registered_scheme_keeps_its_laws(name: str) -> None:
     spec = find("schemes", name)
 
-    @settings(max_examples=5, derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck])
+    @settings(max_examples=5, derandomize=True, database=None, suppress_health_check=[*HealthCheck])
     @given(st.data())
     def hold(data: st.DataObject) -> None:
         try_laws(spec, Drawn(data.draw))

@@ -1,6 +1,7 @@
 """Queries, tools and views over stored episodes."""
 
 import asyncio
+import math
 import operator
 import shutil
 import subprocess
@@ -49,7 +50,6 @@ from envgym.task import Task
 from envgym.testing.strategies import episodes
 
 relaxed = settings(
-    deadline=None,
     max_examples=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -274,7 +274,7 @@ def test_a_split_never_cuts_a_task(tmp_path: Path) -> None:
         assert not tasks["train"] & tasks["test"]
         assert 5 <= len(tasks["test"]) <= 16
         assert split(whole, {"train": 0.8, "test": 0.2}, seed=1) != parts
-        for shares in ({"a": 0.5}, {}, {"a": 1.5, "b": -0.5}):
+        for shares in ({"a": 0.5}, {}, {"a": 1.5, "b": -0.5}, {"a": math.nan, "b": 0.1}, {"a": math.inf}):
             with pytest.raises(ValueError, match="add up to 1"):
                 split(whole, shares)
 

@@ -14,7 +14,7 @@ from envgym.env import Step, StopReason
 from envgym.episode import Episode, ForkPoint, Group, Turn
 from envgym.testing.strategies import groups
 
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(suppress_health_check=[HealthCheck.too_slow])
 SAMPLED = TOKEN_ROLES.index("sampled")
 
 

@@ -21,7 +21,6 @@ from envgym.store import StoreReader, StoreWriter
 from envgym.testing.strategies import groups
 
 relaxed = settings(
-    deadline=None,
     max_examples=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

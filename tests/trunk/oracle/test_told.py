@@ -46,7 +46,7 @@ def test_a_greedy_member_is_the_one_that_is_played_greedily_and_says_so(name: st
         assert episode.provenance == (GREEDY,)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**31), name=st.sampled_from(sorted(WORLDS)))
 def test_greedy_sampling_takes_the_likeliest_token_after_each_token(seed: int, name: str):
     world = WORLDS[name]()

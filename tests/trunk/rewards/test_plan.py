@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from envgym_agents.learn.resolve import resolve
 from envgym.cli import run
 from envgym.env import Env, Step
 from envgym.errors import GraderFailure
-from envgym.messages import Action
+from envgym.messages import Action, Message
 from envgym.registry import make, register, unregister
 from envgym.rewards import Rewarded, RewardPlan, mixed_with_cost, price_score, reward_plan
 from envgym.task import Task
@@ -57,6 +57,7 @@ def plan(mood: str = "kind", **channels: Any) -> dict[str, Any]:
         ({"channels": {"a": {"kind": "cost", "most": 1, "least": 1}}}, "least 1.0 is not below most 1.0"),
         ({"channels": {"a_spent": {"kind": "world"}}}, "named 'a_spent'"),
         ({"channels": {"a": {"kind": "rubric", "judge": "j", "criteria": {"x": "y"}}}}, "judged by 'j'"),
+        ({"channels": {"a": {"kind": "rubric", "judge": "j"}}}, "criteria, or criteria_from"),
         (
             {"channels": {"a": {"kind": "world"}}, "judges": {"j": {"agent": "random"}}},
             "no channel asks the judge 'j'",
@@ -131,6 +132,48 @@ def test_a_pair_is_judged_in_both_orders_and_a_preferred_place_says_nothing() ->
     assert worse.channels["p"] == 0.0
     with pytest.raises(GraderFailure):
         asyncio.run(_won(make("guess", task, rewards=plan("placed", p=pair))))
+
+
+class Counting:
+    """A reward model of a third party: as many points as messages."""
+
+    def score(self, messages: Sequence[Message]) -> float | None:
+        return float(len(messages)) if messages and messages[-1].role == "assistant" else None
+
+
+def test_a_reward_model_hears_what_was_said_up_to_the_last_answer_also_after_a_snapshot_and_in_a_fork() -> None:
+    register("reward_models", "test-counting", lambda path, *, device: Counting())
+    channels = {"heard": {"kind": "learned", "path": "anywhere", "model": "test-counting", "needed": True}}
+
+    async def ends() -> list[Step]:
+        env = make("guess", rewards={"channels": channels})
+        await env.reset(seed=3)
+        await env.step(Action.say("guess 1"))
+        snapshot, fork, other = (
+            await env.snapshot(),
+            await env.fork(),
+            make("guess", rewards={"channels": channels}),
+        )
+        await other.reset(seed=3, start=snapshot)
+        return [await _ended(one) for one in (env, fork, other)]
+
+    async def _ended(env: Env) -> Step:
+        step = await env.step(Action.say("guess 1"))
+        while step.stop is None:
+            step = await env.step(Action.say("guess 1"))
+        await env.close()
+        return step
+
+    try:
+        found = asyncio.run(ends())
+        with pytest.raises(ValueError, match="unknown kind of reward model 'test-countin'"):
+            make("guess", rewards={"channels": {"heard": {**channels["heard"], "model": "test-countin"}}})
+    finally:
+        unregister("reward_models", "test-counting")
+    assert found[0].reward is not None
+    assert found[0].reward >= 4
+    assert found[0].reward % 2 == 0, "each answer after what it answers, and nothing after the last"
+    assert [step.reward for step in found] == [found[0].reward] * 3
 
 
 def test_a_function_is_a_channel_by_its_place_and_one_that_breaks_is_the_graders_fault() -> None:

@@ -32,7 +32,6 @@ from envgym.store.unfolding import Unfolding
 from envgym.testing.strategies import episodes
 
 relaxed = settings(
-    deadline=None,
     max_examples=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -200,6 +199,7 @@ def test_a_newer_schema_is_refused_with_a_reason(tmp_path: Path) -> None:
         StoreWriter(tmp_path / "s")
 
 
+@pytest.mark.slow
 def test_a_full_disk_names_the_file_and_leaves_no_half_record(tmp_path: Path) -> None:
     code = """
 import resource, signal, sys
@@ -348,7 +348,7 @@ def test_reading_goes_on_behind_the_last_whole_record(tmp_path: Path) -> None:
     assert StoreReader(tmp_path / "s").unfinished["a"].turns == [plain("a").turns[0]]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(1, 3), st.integers(0, 4), st.integers(0, 4), st.booleans(), st.data())
 def test_a_record_that_is_lost_never_makes_one_episode_of_two_attempts(
     attempts: int, before: int, own: int, ended: bool, data: st.DataObject

@@ -30,7 +30,6 @@ from envgym.store.shard import Shard, ShardWriter
 from envgym.testing.strategies import episode_lists, episodes, grades, groups, names, some_parts
 
 relaxed = settings(
-    deadline=None,
     max_examples=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

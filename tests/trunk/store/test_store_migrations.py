@@ -109,7 +109,7 @@ def _with_maps(array: pa.Array) -> pa.Array:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(episodes(), max_size=4))
 def test_what_schema_2_kept_in_maps_is_the_same_in_lists_of_pairs(written: list[Episode]) -> None:
     grades = [(one.id, grade) for one in written for grade in one.grades]

@@ -14,7 +14,7 @@ from envgym_environments.synthesized import make_synthesized, synthesized_tasks
 from envgym import make
 from envgym.errors import EnvironmentFailure
 from envgym.registry import find, spec
-from envgym.synthesis import Curious, Told, Tried, describe, instruct, synthesize
+from envgym.synthesis import Curious, Told, Tried, describe, instruct, learned, synthesize
 from envgym.synthesis.explore import AgentExplorer
 from envgym.testing import check_env_sync, check_task_sync, check_tasks
 from envgym.testing.fakes import ScriptedAgent
@@ -213,11 +213,35 @@ def test_who_explores_is_closed_after_its_trail_whatever_happens(broken):
     assert sum(counts) == 0
 
 
+def test_a_reward_model_rates_the_way_as_its_world_heard_it():
+    asked = []
+
+    class Model:
+        def share(self, messages):
+            asked.append(messages)
+            return 1 / len(messages)
+
+    made = found(3, told=Told(rating=learned(Model())))
+    assert made.tasks
+    for task, messages in zip(made.tasks, asked, strict=True):
+        way = task.metadata["synthesized"]["reference"]
+        assert task.metadata["synthesized"]["score"] == 1 / len(messages)
+        assert messages[0].content == task.prompt, "the script's words"
+        assert messages[1].role == "user", "what the world showed first"
+        done = [message.tool_calls[0].name for message in messages if message.role == "assistant"]
+        assert done == [action["message"]["tool_calls"][0]["name"] for action in way]
+        assert messages[-1].role == "assistant", "what came of the last action would say that it worked"
+
+
 def test_trails_that_are_rated_too_low_make_no_task():
     async def half(found):
         return 0.5 if "move" in found.schema else 0.9
 
-    everything, kept = found(6, told=Told(rating=half)), found(6, told=Told(rating=half, least=0.6))
+    def moving(seed: int) -> Curious:  # an explorer that finds out how to move things among its first tasks
+        return Curious(np.random.default_rng([seed, 6]))
+
+    everything = found(6, told=Told(rating=half), explorer=moving)
+    kept = found(6, told=Told(rating=half, least=0.6), explorer=moving)
     scores = {task.metadata["synthesized"]["score"] for task in everything.tasks}
     assert scores == {0.5, 0.9}
     assert {task.metadata["synthesized"]["score"] for task in kept.tasks} == {0.9}

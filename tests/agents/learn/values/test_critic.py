@@ -34,7 +34,7 @@ def body(model_of):
     return Body(model_of(vocabulary=VOCABULARY, seed=3), max_tokens=64)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32))
 def test_states_are_read_where_the_policy_stood_whatever_the_batches(body, seed):
     """Against the naive reading: every context alone through the model, cut off where the turn begins."""

@@ -58,7 +58,7 @@ def grown(groups, policy, most=10**6, seed=0):
     return asyncio.run(Resampler(policy, Sampling(max_tokens=5, stop_ids=(3,))).grown(groups, most, rng=rng))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), most=st.integers(0, 6))
 def test_fresh_turns_are_forks_of_what_was_and_leave_it_as_it_was(seed, most):
     groups = random_groups(np.random.default_rng(seed))

@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 
 from envgym_agents.chat import LMAgents  # noqa: E402
 from envgym_agents.learn.collect import scheme_of  # noqa: E402
-from envgym_agents.learn.config import Critic, Reinforce, load  # noqa: E402
+from envgym_agents.learn.config import Critic, Forks, Members, Reinforce, load  # noqa: E402
 from envgym_agents.learn.parts import Parts  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
 from envgym_agents.learn.reinforce import Loop  # noqa: E402
@@ -128,17 +128,18 @@ def test_a_scheme_is_given_what_it_needs_and_a_misfit_is_refused_before_a_run():
 
 def test_a_scheme_that_lives_on_forks_is_refused_with_what_it_would_be_without_them():
     for name, said in (
-        ("prefix-restarts", r"training does not play; without them it credits nothing$"),
-        ("spo-tree", r"without them it is 'dr-grpo' \(name that\)$"),
+        ("prefix-restarts", r"members.forks.points is 0; without them it credits nothing: set some points$"),
+        ("spo-tree", r"without them it is 'dr-grpo' \(name that\): set some points$"),
         (
             "stepwise-effect",
-            r"credits nothing, or name a critic that gives it values of states \(.*kind 'turn' or 'archer'\)$",
+            r"credits nothing: set .*, or a critic that gives it values of states \(.*kind 'turn' or 'archer'\)$",
         ),
         ("progress-bonus", r"without them it is 'dr-grpo'"),
         ("spo-chain", r"without them it is 'dr-grpo'"),
     ):
         with pytest.raises(ValueError, match=said):
             try_scheme(Reinforce(credit=name))
+        try_scheme(Reinforce(credit=name, members=Members(forks=Forks(points=1))))
     with pytest.raises(ValueError, match=r"values of tokens \(reinforce.critic.kind 'token'\)"):
         try_scheme(Reinforce(credit="spo-chain", critic=Critic(kind="turn")))
     for name, kind in (("progress-bonus", "turn"), ("stepwise-effect", "archer"), ("spo-chain", "token")):

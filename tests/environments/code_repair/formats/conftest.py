@@ -167,6 +167,20 @@ MULTI_SWE = {
                    "failed_tests": ["TestTotal"], "skipped_tests": []},
     "instance_id": "tiny__small-12",
 }  # fmt: skip
+TS = GO.replace("sum.go", "src/sum.ts").replace("func Total() int", "export const total = () =>")
+_PASSES = {"run": "NONE", "test": "FAIL", "fix": "PASS"}
+MULTI_SWE_TS = {
+    **MULTI_SWE,
+    "lang": "ts",
+    "number": 31,
+    "instance_id": "tiny__small-31",
+    "fix_patch": TS,
+    "test_patch": TS.replace("src/sum.ts", "test/sum.test.ts"),
+    "fixed_tests": {"test/sum.test.ts:total": _PASSES, "test/sum.test.ts": _PASSES},
+    "f2p_tests": {"test/sum.test.ts:total": _PASSES},
+    "n2p_tests": {"test/sum.test.ts": _PASSES},
+    "p2p_tests": {"test/other.test.ts:is empty": {"run": "PASS", "test": "PASS", "fix": "PASS"}},
+}
 SWE_REBENCH = {
     "instance_id": "tiny__small-33",
     "repo": "tiny/small",

@@ -12,7 +12,7 @@ from envgym_environments.code_repair.formats.spelling import command, script_par
 from envgym_environments.code_repair.patch import apply_patch, make_patch, parse_patch
 from envgym_environments.code_repair.patch_text import patch_paths, reversed_patch, split_patch
 from envgym_environments.code_repair.record import RepairRecord
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -110,6 +110,25 @@ def test_a_multi_swe_row_asks_for_every_test_that_was_repaired():
     assert (found.fail_to_pass, found.pass_to_pass) == (("TestTotal", "TestNew"), ("TestOther",)), "runs alone"
 
 
+def test_a_multi_swe_row_of_typescript_is_spelled_as_its_own_lists_are():
+    record = read("multi-swe", shapes.MULTI_SWE_TS)
+    assert (record.language, record.suite.language, record.suite.reader) == (
+        "typescript", "typescript", "multi-swe-files"
+    )  # fmt: skip
+    assert record.fail_to_pass == ("test/sum.test.ts:total", "test/sum.test.ts")
+    assert all(map(record.suite.repairs, ["src/sum.ts", "src/other.ts", "build/plugin.mjs"]))
+    assert not any(map(record.suite.repairs, ["test/sum.test.ts", "jest.config.json", "src/a.spec.ts"]))
+    assert record.to_task().metadata["suite"]["reader"] == "multi-swe-files"
+    for names, reader in (
+        (("a.test.ts > total > adds", "a.test.ts > total > takes off"), "multi-swe-paths"),
+        (("adds", "takes a > b", "takes off"), "multi-swe-titles"),
+        (("src/a.test.js", "adds", "takes off"), "multi-swe-titles"),
+    ):
+        ends = {name: {"run": "FAIL", "test": "FAIL", "fix": "PASS"} for name in names}
+        row = {**shapes.MULTI_SWE_TS, "lang": "js", "f2p_tests": ends, "n2p_tests": {}, "p2p_tests": {}}
+        assert read("multi-swe", row).suite.reader == reader
+
+
 def test_a_rebench_row_runs_its_own_commands_in_its_own_tree():
     record = read("swe-rebench", shapes.SWE_REBENCH)
     assert (record.world.workdir, record.licence, record.suite.reader) == ("/small", "MIT", "swebench-go")
@@ -143,7 +162,6 @@ files = st.dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(before=files, after=files)
 def test_a_reversed_patch_undoes_the_patch(before, after):
     names = {*before, *after}

@@ -23,7 +23,8 @@ shapes = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(shapes)
 
 NAMES = ("swe-bench", "swe-gym", "swe-smith", "r2e-gym", "multi-swe", "swe-rebench", "swe-bench-tasks", "harbor")
-ITEMS = {**shapes.ROWS, **shapes.FOLDERS, "swe-bench 5": shapes.SWE_BENCH_5}
+ITEMS = {**shapes.ROWS, **shapes.FOLDERS, "swe-bench 5": shapes.SWE_BENCH_5,
+         "multi-swe typescript": shapes.MULTI_SWE_TS}  # fmt: skip
 HERE = Where(Path("data.jsonl"), "line 1")
 
 words = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=12).filter(
@@ -103,7 +104,7 @@ def test_what_is_imported_and_exported_in_its_own_format_is_the_same_item(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(record=records)
 def test_a_record_comes_back_from_every_format(name, record):
     form = task_format_named(name)
@@ -112,7 +113,7 @@ def test_a_record_comes_back_from_every_format(name, record):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(record=records)
 def test_without_the_extra_field_exactly_what_is_listed_is_lost(name, record):
     form = task_format_named(name)
@@ -136,7 +137,7 @@ def test_every_format_carries_every_other_without_loss(source, name):
         assert back.origin == record.origin
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(record=records)
 def test_a_record_is_its_task_and_the_task_the_record(record):
     try:
@@ -148,7 +149,7 @@ def test_a_record_is_its_task_and_the_task_the_record(record):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(kept=st.lists(records, max_size=3, unique_by=lambda record: record.id.replace("/", "__")))
 def test_files_hold_what_items_hold(name, kept, tmp_path_factory):
     form = task_format_named(name)

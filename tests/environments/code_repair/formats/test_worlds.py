@@ -10,10 +10,14 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from envgym_environments.code_repair.certify import certificate_of
+from envgym_environments.code_repair.cli import tasks_command
 from envgym_environments.code_repair.env import code_repair_tasks
 from envgym_environments.code_repair.formats.images import find_image
 from envgym_environments.code_repair.grade import CodeRepairGrader
 from envgym_environments.code_repair.memo import Memo
+from envgym_environments.code_repair.taskset import load_tasks, write_tasks
+from typer.testing import CliRunner
 
 from envgym.errors import SandboxUnavailable
 from envgym.registry import make_backend
@@ -82,11 +86,11 @@ def needed(program):
     return [path, *re.findall(r"(/\S+) \(0x", told)]
 
 
-def layer(tree):
+def layer(tree, programs=PROGRAMS):
     """A layer with the programs that the tests need, and a tree."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path in sorted({path for program in PROGRAMS for path in needed(program)}):
+        for path in sorted({path for program in programs for path in needed(program)}):
             name = path.lstrip("/")
             archive.add(Path(path).resolve(), "usr/" + name.removeprefix("usr/"))
         for name in ("bin", "lib", "lib64", "sbin"):
@@ -149,8 +153,35 @@ def test_a_row_that_names_an_image_is_played_and_graded_on_its_tar(images, cache
     )
     gold, nothing, tests_only = graded(task, GOLD, "", cheat)
     assert (gold["resolved"], gold["f2p"], gold["p2p"]) == (1.0, 1.0, 1.0)
+    check_certified(task, tmp_path)
     assert (nothing["resolved"], nothing["f2p"], nothing["p2p"]) == (0.0, 0.0, 1.0)
     assert (tests_only["resolved"], tests_only["stripped"]) == (0.0, 1.0)
+
+
+def check_certified(task, place):
+    """Imported tasks get certificates by the command line; those whose lists or tests are wrong are named."""
+    swapped = {"fail_to_pass": task.metadata["pass_to_pass"], "pass_to_pass": task.metadata["fail_to_pass"]}
+    wrong = {"swapped": swapped, "unfit": {"test_patch": "--- a/none.txt\n+++ b/none.txt\n@@ -1 +1 @@\n-a\n+b\n"}}
+    others = [
+        task.model_copy(update={"id": name, "metadata": {**task.metadata, **values}})
+        for name, values in wrong.items()
+    ]
+    write_tasks([task, *others], place / "in.jsonl")
+    command = ["certify", "--json", "--file", str(place / "in.jsonl"), "--out", str(place / "out.jsonl")]
+    told = CliRunner().invoke(tasks_command, command)
+    assert told.exit_code == 1, told.output
+    why = json.loads(told.stdout)["wrong"]
+    assert set(why) == {"swapped", "unfit"}
+    assert "failing tests pass" in why["swapped"]
+    assert "does not apply to its base state" in why["unfit"]
+    (certified,) = load_tasks(place / "out.jsonl")
+    certificate = certificate_of(certified)
+    assert certificate is not None
+    assert certificate.untouched == certificate.gold
+    assert certificate.gold["plain"] == (1, 1)
+    changed = {**certified.metadata, "test_patch": ""}
+    with pytest.raises(ValueError, match="changed afterwards"):
+        certificate_of(certified.model_copy(update={"metadata": changed}))
 
 
 SMITH = {
@@ -174,6 +205,57 @@ def test_a_row_whose_patch_is_the_bug_begins_broken_and_its_reverse_repairs_it(c
     (task,) = code_repair_tasks(write_rows(tmp_path / "set.jsonl", SMITH), images=tmp_path)
     gold, nothing = graded(task, task.metadata["gold"]["patch"], "")
     assert (gold["resolved"], nothing["resolved"], nothing["f2p"]) == (1.0, 0.0, 0.0)
+
+
+MULTI = {
+    "home/run.sh": "#!/bin/bash\nset -e\ncd /home/small\nnode --test --test-reporter=spec test\n",
+    "home/fix.patch": "the answer\n",
+    "home/small/src/total.mjs": "export const total = (...values) => -values.reduce((a, b) => a + b, 0)\n",
+    "home/small/test/empty.test.mjs": """\
+import assert from 'node:assert'
+import { test } from 'node:test'
+import { total } from '../src/total.mjs'
+test('is nothing of nothing', () => assert.equal(total() + 0, 0))
+test('is known to fail', () => assert.equal(1, 2))
+""",
+}
+_MULTI_FIX = """\
+--- a/src/total.mjs
++++ b/src/total.mjs
+@@ -1 +1 @@
+-export const total = (...values) => -values.reduce((a, b) => a + b, 0)
++export const total = (...values) => values.reduce((a, b) => a + b, 0)
+"""
+_MULTI_TEST = """\
+--- /dev/null
++++ b/test/sum.test.mjs
+@@ -0,0 +1,4 @@
++import assert from 'node:assert'
++import { test } from 'node:test'
++import { total } from '../src/total.mjs'
++test('adds', () => assert.equal(total(1, 2), 3))
+"""
+MULTI_ROW = {
+    "org": "Tiny", "repo": "small", "number": 31, "lang": "js", "title": "sign", "body": "",
+    "base": {"sha": "a" * 40},
+    "resolved_issues": [{"number": 30, "title": "Sums are negative.", "body": ""}],
+    "fix_patch": _MULTI_FIX, "test_patch": _MULTI_TEST,
+    "n2p_tests": {"adds": {"run": "NONE", "test": "FAIL", "fix": "PASS"}},
+    "p2p_tests": {"is nothing of nothing": {"run": "PASS", "test": "PASS", "fix": "PASS"}},
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_a_multi_swe_row_of_javascript_is_graded_by_the_script_in_its_image(cache, tmp_path, write_rows):
+    save(tmp_path / "tiny_m_small_pr-31.tar", layer(MULTI, (*PROGRAMS, "node")))
+    (task,) = code_repair_tasks(write_rows(tmp_path / "set.jsonl", MULTI_ROW), images=tmp_path)
+    printing = _MULTI_FIX.replace("@@ -1 +1 @@", "@@ -1 +1,2 @@") + "+console.log('✔ adds')\n"
+    cheat = printing.replace("=> values", "=> -values")
+    gold, nothing, cheat = graded(task, _MULTI_FIX, "", cheat)
+    assert (gold["resolved"], gold["f2p"], gold["p2p"]) == (1.0, 1.0, 1.0), "one test fails before and after"
+    assert (nothing["resolved"], nothing["f2p"], nothing["p2p"]) == (0.0, 0.0, 1.0)
+    assert (cheat["resolved"], cheat["f2p"]) == (0.0, 0.0)
 
 
 @pytest.mark.slow

@@ -23,12 +23,17 @@ from envgym.testing.check_task import check_task
 TEXT = '''"""Words."""
 
 
+def joined(words):
+    """With a space between them."""
+    return " ".join(words)
+
+
 def tidy(text):
     """Without double spaces, in lower case."""
     words = text.split()
     if not words:
         return ""
-    return " ".join(words).lower()
+    return joined(words).lower()
 
 
 def shorten(text, most, mark="~"):
@@ -62,7 +67,7 @@ def distinct(words):
 '''
 BOX = '''"""Things that hold things."""
 
-from shelf.text import distinct, shorten, tidy
+from shelf.text import distinct, joined, shorten, tidy
 
 
 class Box:
@@ -87,7 +92,7 @@ class Crate:
     """A label, and boxes."""
 
     def __init__(self, label):
-        self.label = shorten(label, 8)
+        self.label = shorten(label, most=8)
         self.boxes = []
 
     def add(self, box):
@@ -99,6 +104,9 @@ class Crate:
 
     def names(self):
         return distinct([name for box in self.boxes for name in box.items])
+
+    def line(self):
+        return joined(self.names())
 '''
 SHELF_TESTS = """import pytest
 from shelf import box, text
@@ -148,6 +156,7 @@ def test_crate():
     crate.boxes[1].put("a", 3)
     assert crate.total() == 5
     assert crate.names() == ["a"]
+    assert crate.line() == "a"
 """
 LABEL_TESTS = """from shelf.label import label
 

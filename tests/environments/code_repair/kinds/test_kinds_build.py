@@ -3,7 +3,7 @@ from envgym_environments.code_repair.certify import certificate_of
 from envgym_environments.code_repair.cli import tasks_command
 from envgym_environments.code_repair.factory import Plan
 from envgym_environments.code_repair.judge import Verdict
-from envgym_environments.code_repair.kinds.build import certify_task, recheck_kinds
+from envgym_environments.code_repair.kinds.build import certify_task, graded_again
 from envgym_environments.code_repair.kinds.expert import gold_actions
 from envgym_environments.code_repair.taskset import build_tasks, default_path, load_tasks, load_yields, write_tasks
 from typer.testing import CliRunner
@@ -68,7 +68,7 @@ def test_a_task_whose_answer_does_not_score_full_gets_no_certificate(broken, in_
 
     async def body(backend) -> None:
         assert await certify_task(task, backend, runs=1) is Verdict.NOT_RESTORED
-        assert await recheck_kinds([task], backend) == {task.id: "the answer does not get the full reward"}
+        assert await graded_again(task, backend) == "the answer does not get the full reward"
 
     in_backend(body)
 

@@ -4,7 +4,9 @@ import json
 
 import pytest
 from envgym_environments.code_repair.baseline import package_world
+from envgym_environments.code_repair.certify import certificate_of
 from envgym_environments.code_repair.grade import CodeRepairGrader
+from envgym_environments.code_repair.recheck import certified_again
 from envgym_environments.code_repair.runner import Layout
 from envgym_environments.code_repair.self_play.agents import ScriptedPlayer
 from envgym_environments.code_repair.self_play.env import SelfPlay
@@ -203,6 +205,9 @@ def test_scripted_players_play_and_each_actor_is_credited_with_its_own_rewards(r
         grader = CodeRepairGrader(backend)
         assert (await grader.grade(task, "")).reward == 0.0
         assert (await grader.grade(task, str(task.metadata["gold"]["patch"]))).reward == 1.0
+        certified = await certified_again(task, backend)
+        assert not isinstance(certified, str), certified
+        assert certificate_of(certified) is not None
 
     in_backend(body)
 

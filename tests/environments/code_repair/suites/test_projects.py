@@ -4,11 +4,13 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from envgym_environments.code_repair.formats.spelling import suite_of
 from envgym_environments.code_repair.patch import counts
 from envgym_environments.code_repair.suites import LANGUAGES, READERS
 from envgym_environments.code_repair.suites.fetch import archive, unpack
 from envgym_environments.code_repair.suites.make import make_suite_tasks
 from envgym_environments.code_repair.suites.projects import Project, missing_programs, projects
+from envgym_environments.code_repair.suites.suite import Suite
 from envgym_environments.code_repair.suites.tree import breakable, project_tree, project_world
 
 from envgym.errors import EnvironmentFailure
@@ -94,6 +96,37 @@ def test_what_counts_as_a_repair_is_source_and_never_a_test() -> None:
     assert counts("src/deep/a.c", suite)
     for path in ("src/t/a.c", "a.c", "src/../a.c", "/src/a.c", "Makefile"):
         assert not counts(path, suite)
+
+
+RUNNERS = (
+    "node_modules/mocha/lib/reporters/spec.js", "packages/a/node_modules/jest/build/index.js", "dist/a.js",
+    "jest.config.js", "src/jest.config.ts", ".mocharc.js", ".mocharc.cjs", "vitest.config.ts", "vitest.setup.mts",
+    "jest.setup.ts", "jest-setup.js", "setupTests.js", "karma.conf.js", ".babelrc.js", "babel.config.js",
+    ".pnp.cjs", ".yarn/releases/yarn.cjs",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", RUNNERS)
+@pytest.mark.parametrize("language", ["javascript", "typescript"])
+def test_the_runner_of_javascript_is_no_repair_unless_the_gold_patch_changes_it(path: str, language: str) -> None:
+    def suite(*gold: str) -> Suite:
+        texts = "".join(f"--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-a\n+b\n" for name in gold)
+        found = suite_of(language, "npm test", "tap", patches=(texts, ""))
+        assert found is not None
+        return found
+
+    assert not counts(path, suite("src/a.js"))
+    assert counts(path, suite("src/a.js", path))
+    for source in ("src/a.js", "lib/config.ts", "src/jest-mock.ts", "src/karma_points.js", "src/distance/a.js"):
+        assert counts(source, suite("src/[id].js"))
+
+
+def test_what_runs_pytest_is_no_repair_unless_the_gold_patch_changes_it() -> None:
+    suite = entry(suite={"language": "python", "test": "x", "reader": "tap", "source": ["**/*.py"]}).suite
+    named = suite.model_copy(update={"source": ("**/*.py", "setup.py")})
+    assert not any(counts(path, suite) for path in ("setup.py", "a/conftest.py", "sitecustomize.py", ".venv/a.py"))
+    assert counts("setup.py", named)
+    assert counts("a/dist/b.py", suite)
 
 
 @pytest.mark.namespaces

@@ -92,6 +92,17 @@ def test_a_result_that_ends_early_is_never_believed(name: str) -> None:
         assert found.problem or dict(found.outcomes) == dict(whole.outcomes)
 
 
+@pytest.mark.parametrize("name", ["gtest.json", "jest.json", "mocha.json"])
+def test_a_second_report_behind_the_first_or_none_at_the_end_is_doubted(name: str) -> None:
+    reader, content = READERS[RECORDED[name][0]], sample(name)
+    printed = b'{"printed": "before"}\n' + content
+    assert reader.read(raw_of(printed)).outcomes == reader.read(raw_of(content)).outcomes
+    assert "is no report" in (reader.read(raw_of(content + b"\n{}")).problem or "")
+    assert "several reports" in (reader.read(raw_of(content + b"\n" + content)).problem or "")
+    around = content.rstrip().removesuffix(b"}") + b',"x":\n' + content + b"}\n"
+    assert "several reports" in (reader.read(raw_of(around)).problem or "")
+
+
 SPOILT = st.tuples(
     st.sampled_from(sorted(RECORDED)),
     st.lists(
@@ -109,7 +120,7 @@ def spoil(content: bytes, cuts: list[tuple[int, int, bytes]]) -> bytes:
     return content
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(SPOILT)
 def test_no_reader_raises_and_no_summary_is_contradicted(spoilt: tuple[str, list[tuple[int, int, bytes]]]) -> None:
     name, cuts = spoilt
@@ -148,7 +159,7 @@ def claims_failures(name: str, text: str) -> bool:
     return bool(re.search(r'<testsuites?[^<>]* (failures|errors)="[1-9]', text))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(sorted(READERS)), st.binary(max_size=300))
 def test_noise_is_no_pass(name: str, noise: bytes) -> None:
     found = READERS[name].read(Raw(stdout=noise, stderr=noise, exit_code=1))

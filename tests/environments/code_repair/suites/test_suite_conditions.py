@@ -1,23 +1,32 @@
 """Certificates of suites: that conditions reach the tests, and that a certified task is bound to what was run."""
 
+import re
+import shutil
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from envgym_environments.code_repair.certify import certificate_of
-from envgym_environments.code_repair.conditions import Condition, clock_library
+from envgym_environments.code_repair.conditions import Condition, applied, clock_library
 from envgym_environments.code_repair.factory import Plan, Yield
-from envgym_environments.code_repair.recheck import recheck
-from envgym_environments.code_repair.suites import Suite
-from envgym_environments.code_repair.suites.conditions import ON_PROJECT, ON_TASK, run_suite_under
+from envgym_environments.code_repair.recheck import certified_again
+from envgym_environments.code_repair.suites import LANGUAGES, Suite
+from envgym_environments.code_repair.suites.baseline import measure_suite
+from envgym_environments.code_repair.suites.conditions import ON_PROJECT, ON_TASK, dates, on_suite, run_suite_under
+from envgym_environments.code_repair.suites.go_clock import later_text
 from envgym_environments.code_repair.suites.make import make_suite_tasks
-from envgym_environments.code_repair.suites.projects import Project
+from envgym_environments.code_repair.suites.projects import Project, missing_programs, projects
+from envgym_environments.code_repair.suites.results import Raw
+from envgym_environments.code_repair.suites.tree import project_tree, project_world
 
+from envgym.errors import EnvironmentFailure
 from envgym.sandbox import SandboxBackend
-from envgym.task import World
+from envgym.task import Task, World
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(300)]
 YEAR_S = 366 * 86_400
+SEED = ON_TASK[0].order
 
 
 def test_conditions_reach_what_the_command_runs(run_in_backend: Callable[..., None]) -> None:
@@ -35,6 +44,278 @@ def test_conditions_reach_what_the_command_runs(run_in_backend: Callable[..., No
         assert int(said[1][0]) - int(said[0][0]) == (2 if clock_library() else 0)
 
     run_in_backend(body)
+
+
+def test_what_reaches_no_test_of_a_suite_is_not_run_and_not_named() -> None:
+    def names(suite: dict[str, object]) -> list[str]:
+        values = {"source": ("*",), "test": "true"} | suite
+        return [one.name for one in on_suite((*ON_PROJECT, *ON_TASK), Suite.model_validate(values))]
+
+    date = " and date" if clock_library() else ""
+    assert names({"language": "javascript", "reader": "tap"}) == [
+        f"other time zone{date}",
+        "busy machine",
+        f"other time zone{date}",
+    ]
+    assert names({"language": "go", "reader": "go-json", "test": "bash run.sh"}) == [
+        "other order",
+        "other time zone",
+        "busy machine",
+        "other order and time zone",
+    ]
+    assert names({"language": "go", "reader": "go-json", "test": "go test -json ./..."}) == [
+        "other order",
+        "other time zone and date",
+        "busy machine",
+        "other order and time zone and date",
+    ]
+    shuffled = {"language": "c", "reader": "ctest", "shuffle": {"SHUFFLE": "{seed}"}}
+    assert names(shuffled)[0] == "other order"
+    assert names({"language": "python", "reader": "pytest-junit"})[0] == "other order and hash seed"
+    later = Condition("later", later_s=7)
+    assert applied(later, date=False) is None
+    assert applied(later, date=True) is later
+
+
+def _order(language: str, raw: Raw, outcomes: list[str]) -> list[str]:
+    """In which order tests began: results that are sorted do not tell, but then the output does."""
+    said = {
+        "c": r"Start +\d+: (\w+)",
+        "c++": r"RUN +\] (\S+)",
+        "java": r"\w+Test\b",
+    }.get(language)
+    return re.findall(said, raw.text) if said else outcomes
+
+
+@pytest.mark.slow
+@pytest.mark.turns
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_another_order_is_one_in_every_language_and_the_tests_pass_in_it(
+    language: str, run_in_backend: Callable[..., None]
+) -> None:
+    async def body(backend: SandboxBackend) -> None:
+        project = projects(language=language)[0]  # type: ignore[arg-type]
+        if missing := missing_programs(project):
+            pytest.skip(f"{project.slug} needs {', '.join(missing)}, which this machine has not")
+        test = project.suite.test.replace("--details=none", "--details=tree --disable-ansi-colors")
+        suite = project.suite.model_copy(update={"test": test})
+        tree = await project_tree(project, backend)
+        found: list[list[str]] = []
+        async with await backend.create(project_world(project, tree)) as sandbox:
+            for number, seed in enumerate((None, 7, 8)):
+                raws: list[Raw] = []
+                condition = Condition("order", order=seed)
+                report = await run_suite_under(sandbox, suite, condition, built=number > 0, raws=raws)
+                assert not report.doubt
+                assert set(report.outcomes.values()) <= {"passed", "skipped"}
+                found.append(_order(language, raws[0], list(report.outcomes)))
+        assert len(found[0]) > 5
+        assert sorted(found[0]) == sorted(found[1]) == sorted(found[2])
+        assert found[1] != found[0] != found[2]
+        assert found[1] != found[2] or language == "c", "ctest draws its own order, by the time in seconds"
+
+    run_in_backend(body)
+
+
+GO_SUITE = {
+    "language": "go", "test": "go test -vet=off -count=1 -json ./...", "reader": "go-json", "source": ("*.go",),
+    "env": {"GOCACHE": "/repo/.gocache", "GOFLAGS": "-mod=mod", "GOPROXY": "off"},
+}  # fmt: skip
+GO_FILES = {
+    "go.mod": "module bomb\n\ngo 1.19\n",
+    "bomb_test.go": """package bomb
+
+import (
+	"testing"
+	"time"
+)
+
+var counted int
+
+func TestBomb(t *testing.T) {
+	if time.Since(time.Unix(%d, 0)) > 100*24*time.Hour {
+		t.Fatal("the licence has run out")
+	}
+}
+
+func TestDurationsStay(t *testing.T) {
+	begun := time.Now()
+	time.Sleep(5 * time.Millisecond)
+	if took := time.Since(begun); took < 5*time.Millisecond || took > 20*time.Second {
+		t.Fatal(took)
+	}
+	if left := time.Until(time.Now().Add(time.Hour)); left > time.Hour || left < 50*time.Minute {
+		t.Fatal(left)
+	}
+}
+
+func TestFirst(t *testing.T) { counted++ }
+
+func TestSecond(t *testing.T) {
+	if counted == 0 {
+		t.Fatal("it needs TestFirst before it")
+	}
+}
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("go") is None, reason="needs go")
+def test_go_tests_that_hang_on_the_date_or_on_each_other_are_found(run_in_backend: Callable[..., None]) -> None:
+    suite = Suite.model_validate(GO_SUITE)
+    dated, ordered = Condition("later", later_s=2 * YEAR_S), Condition("order", order=SEED)
+    assert on_suite((dated, ordered), suite) == (dated, ordered)
+
+    async def body(backend: SandboxBackend) -> None:
+        files = {f"/repo/{name}": text for name, text in GO_FILES.items()}
+        files["/repo/bomb_test.go"] %= time.time()
+        async with await backend.create(World(workdir="/repo", files=files)) as sandbox:
+            plain = await run_suite_under(sandbox, suite, Condition("plain"))
+            assert set(plain.outcomes.values()) == {"passed"}, plain.errors
+            later = await run_suite_under(sandbox, suite, dated)
+            assert [name for name, outcome in later.outcomes.items() if outcome != "passed"] == ["bomb::TestBomb"]
+            assert "the licence has run out" in later.errors["bomb::TestBomb"]
+            other = await run_suite_under(sandbox, suite, ordered)
+            assert other.failing == ("bomb::TestSecond",)
+            both = await run_suite_under(sandbox, suite, Condition("both", order=SEED, later_s=2 * YEAR_S))
+            assert set(both.failing) == {"bomb::TestBomb", "bomb::TestSecond"}, "flags of both are joined"
+            project = projects(language="go")[0].model_copy(update={"suite": suite, "canaries": ()})
+            measured = await measure_suite(sandbox, project, conditions=(dated,))
+            assert measured.suite.deselect == {"bomb::TestBomb": "does not pass every time: failed (later)"}
+
+    run_in_backend(body)
+
+
+NODE_TESTS = """'use strict'
+const { test, describe, it } = require('node:test')
+const assert = require('node:assert')
+let counted = 0
+test('first', () => { counted++ })
+test('second', () => { assert.ok(counted, 'it needs the first before it') })
+test('alone', async (t) => { await t.test('inside', () => {}) })
+describe('group', () => {
+  let inner = 0
+  it('begins', () => { inner++ })
+  it('goes on', () => { assert.ok(inner) })
+  test.skip('later', () => {})
+})
+"""
+JUNIT_4 = """package a;
+import org.junit.Assert;
+import org.junit.Test;
+public class PairTest {
+    static int counted;
+    // by the hashes of their names, which JUnit goes by, the second is before the first
+    @Test public void first() { Assert.assertTrue("it needs the second before it", counted > 0); }
+    @Test public void second() { counted++; }
+    @Test public void third() {}
+}
+"""
+JUNIT_5 = JUNIT_4.replace("org.junit.", "org.junit.jupiter.api.").replace("Assert;", "Assertions;")
+JUNIT_5 = re.sub(r"Assert.assertTrue\(.*, (.*)\)", r"Assertions.assertTrue(\1)", JUNIT_5)
+JUPITER = {
+    "JAVA_TOOL_OPTIONS": "-Djunit.jupiter.execution.order.random.seed={seed} "
+    "-Djunit.jupiter.testmethod.order.default=org.junit.jupiter.api.MethodOrderer$Random"
+}
+
+
+def _pairs(kind: str) -> tuple[Project, Suite, dict[str, str]]:
+    """The project whose runner is tried, its suite, and files of tests of which some need others before them."""
+    project = projects(language="javascript" if kind == "node" else "java")[0]
+    suite = project.suite
+    files = {f"/repo/{name}": text for name, text in project.files.items()}
+    if kind == "node":
+        return project, suite, {**files, "/repo/test/pair.test.js": NODE_TESTS}
+    text = JUNIT_4 if kind == "junit4" else JUNIT_5
+    if kind == "junit5":
+        jars = ":".join(f"/usr/share/java/junit-jupiter-{part}.jar" for part in ("api", "engine"))
+        jars += ":/usr/share/java/junit-platform-commons.jar:/usr/share/java/apiguardian-api.jar"
+        build = tuple(line.replace("/usr/share/java/junit4.jar", jars) for line in suite.build)
+        test = suite.test.replace("/usr/share/java/junit-vintage-engine.jar", jars)
+        suite = suite.model_copy(update={"build": build, "test": test, "shuffle": JUPITER})
+    return project, suite, {**files, "/repo/src/test/java/a/PairTest.java": text}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["node", "junit4", "junit5"])
+def test_tests_of_one_file_that_hang_on_each_other_are_found(
+    kind: str, run_in_backend: Callable[..., None]
+) -> None:
+    project, suite, files = _pairs(kind)
+    if missing := missing_programs(project):
+        pytest.skip(f"{project.slug} needs {', '.join(missing)}, which this machine has not")
+
+    async def body(backend: SandboxBackend) -> None:
+        async with await backend.create(World(workdir="/repo", files=files)) as sandbox:
+            for line in project.prepare:
+                assert (await sandbox.exec(["sh", "-c", line])).ok
+            plain = await run_suite_under(sandbox, suite, Condition("plain"))
+            assert set(plain.outcomes.values()) <= {"passed", "skipped"}, plain.errors
+            assert not plain.doubt
+            need = ("second", "goes on") if kind == "node" else ("first", "first()")
+            needing = {name for name in plain.outcomes if name.endswith(need)}
+            assert len(needing) == (2 if kind == "node" else 1)
+            found: list[set[str]] = []
+            for seed in range(1, 6):
+                run = await run_suite_under(sandbox, suite, Condition("order", order=seed), built=True)
+                assert not run.doubt
+                assert run.outcomes.keys() == plain.outcomes.keys(), "each test still runs once, under its name"
+                found.append(set(run.failing))
+            assert set.union(*found) == needing, "each is found by some order, and no other test"
+            again = await run_suite_under(sandbox, suite, Condition("order", order=5), built=True)
+            assert set(again.failing) == found[-1], "a seed is one order"
+
+    run_in_backend(body)
+
+
+def test_where_go_is_not_found_or_too_old_the_date_stays_and_is_said_to(
+    run_in_backend: Callable[..., None],
+) -> None:
+    line = "echo 1..1; echo ok 1 - go test"
+    suite = Suite.model_validate(
+        GO_SUITE | {"test": line, "reader": "tap", "env": {"PATH": "/repo/old:/bin:/usr/bin"}}
+    )
+    project = projects(language="go")[0].model_copy(update={"suite": suite, "canaries": ()})
+    old = {"/repo/old/go": "#!/bin/sh\necho /repo/old\n", "/repo/old/time.go": "package time\n"}
+    later = Condition("later", later_s=YEAR_S)
+
+    async def body(backend: SandboxBackend) -> None:
+        async with await backend.create(World(workdir="/repo", files=old)) as sandbox:
+            nowhere = suite.model_copy(update={"env": {"PATH": "/nowhere"}})
+            assert not await dates(sandbox, nowhere)
+            await sandbox.exec(["chmod", "+x", "/repo/old/go"])
+            assert not await dates(sandbox, suite)
+            with pytest.raises(EnvironmentFailure, match=r"cannot be shifted.*go 1\.16"):
+                await run_suite_under(sandbox, suite, later)
+            measured = await measure_suite(sandbox, project, conditions=(later,))
+            assert (measured.dated, [name for name, _ in measured.runs]) == (False, ["plain", "plain"])
+
+    run_in_backend(body)
+
+
+def test_a_test_that_only_a_later_run_has_is_deselected(run_in_backend: Callable[..., None]) -> None:
+    count = "seen=$(cat seen 2>/dev/null || echo 1); echo $((seen + 1)) > seen"
+    line = f"{count}; echo 1..$((seen > 1 ? 5 : 4)); for n in 1 2 3 4; do echo ok $n - t$n; done; "
+    line += "if [ $seen -gt 1 ]; then echo ok 5 - late; fi"
+    suite = Suite.model_validate({"language": "c", "test": line, "reader": "tap", "source": ("*.c",)})
+    project = projects(language="c")[0].model_copy(update={"suite": suite, "canaries": ()})
+
+    async def body(backend: SandboxBackend) -> None:
+        async with await backend.create(World(workdir="/repo")) as sandbox:
+            measured = await measure_suite(sandbox, project)
+            assert measured.tests == ("t1", "t2", "t3", "t4")
+            assert measured.suite.deselect == {"late": "does not pass every time: not run (plain)"}
+
+    run_in_backend(body)
+
+
+def test_a_toolchain_whose_clock_is_not_known_is_a_failure_and_no_certificate() -> None:
+    old = "package time\n\nfunc Now() Time {\n\tsec, nsec, mono := now()\n\treturn Time{}\n}\n"
+    assert later_text(old, 5) == old.replace("now()\n", "now()\n\tsec += 5\n")
+    new = old.replace("\tsec,", "\t// a line above\n\tsec,").replace(" now()", " runtimeNow()")
+    assert later_text(new, 5) == new.replace("runtimeNow()\n", "runtimeNow()\n\tsec += 5\n")
+    assert later_text(old.replace("sec, nsec, mono := now()", "return walltime()"), 5) is None
 
 
 @pytest.mark.slow
@@ -58,23 +339,29 @@ def test_a_certified_task_says_what_was_run_and_a_changed_one_does_not_load(
         assert journal.read_bytes().startswith(found_before)
         found = certificate_of(task)
         assert found is not None
-        assert {condition.name for condition in ON_PROJECT} < found.gold.keys()
-        assert {condition.name for condition in ON_TASK} < found.untouched.keys()
-        assert found.runs == 2 + len(ON_PROJECT) + 1 + plan.repetitions
+        zone = "other time zone and date" if clock_library() else "other time zone"
+        assert found.gold == {
+            "plain": (2, 2),
+            zone: (1, 1),
+            "busy machine": (1, 1),
+            "restored by the answer": (1, 1),
+            "graded": (1, 1),
+        }
+        assert found_before.count(b'"said": "valid"') == journal.read_bytes().count(b'"said"') == 1
+        assert found.untouched == {"plain": (1, 1), zone: (1, 1), "graded": (1, 1)}, "node takes no other order"
         assert "node" in found.versions
         assert not found.network
         guards = {**task.metadata["guards"], "twins": []}
         with pytest.raises(ValueError, match="changed afterwards"):
             certificate_of(task.model_copy(update={"metadata": {**task.metadata, "guards": guards}}))
-        assert await recheck([task], backend) == {}
+        assert isinstance(await certified_again(task, backend), Task)
         swapped = {"fail_to_pass": task.metadata["pass_to_pass"], "pass_to_pass": task.metadata["fail_to_pass"]}
         wrong = task.model_copy(update={"metadata": {**task.metadata, **swapped}})
-        assert "failing tests pass" in str(await recheck([wrong], backend))
+        assert "failing tests pass" in str(await certified_again(wrong, backend))
         unrepaired = {"gold": {"patch": "--- /dev/null\n+++ b/notes.js\n@@ -0,0 +1 @@\n+// repairs nothing\n"}}
         wrong = task.model_copy(update={"metadata": {**task.metadata, **unrepaired}})
-        assert "repaired, it fails" in str(await recheck([wrong], backend))
+        assert "repaired, it fails" in str(await certified_again(wrong, backend))
         foreign = task.model_copy(update={"metadata": {**task.metadata, "test_patch": "--- a/x\n"}})
-        with pytest.raises(ValueError, match="tests from a data set"):
-            await recheck([foreign], backend)
+        assert "test patch does not apply" in str(await certified_again(foreign, backend))
 
     run_in_backend(body)

@@ -1,4 +1,7 @@
-"""An MCP server that misbehaves in the way its tools' names say: over standard input and output, or HTTP at a port."""
+"""An MCP server that misbehaves in the way its tools' names say: over standard input and output, or HTTP at a port.
+
+A word after the port must be in each request, as its Authorization.
+"""
 
 import json
 import os
@@ -30,7 +33,11 @@ TOOLS = [
             "die",
             "kill",
             "refuse",
+            "unread",
             "garbage",
+            "babble",
+            "other_id",
+            "shut",
             "no_result",
             "leave_child",
         )
@@ -76,6 +83,11 @@ class Lines:
         self.raw(json.dumps(message) + "\n")
         sys.stdout.flush()
 
+    @staticmethod
+    def shut():
+        """Closes the output; the program lives."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
 
 class Events:
     """Messages as server-sent events, the body of one answer."""
@@ -87,7 +99,12 @@ class Events:
         self.file.write("".join(f"data: {line}\n\n" for line in words.splitlines()).encode())
 
     def send(self, message):
-        self.raw(json.dumps(message))
+        if not self.file.closed:
+            self.raw(json.dumps(message))
+
+    def shut(self):
+        """Ends this answer, which has no result; the server lives."""
+        self.file.close()
 
 
 def text(words):
@@ -129,6 +146,11 @@ def call(name, arguments, out):
     if name == "garbage":
         out.raw("Traceback: not JSON\n{\n[]\n")
         return text("after the garbage")
+    if name == "babble":
+        while True:
+            out.raw("no JSON, and no end of it\n")
+    if name == "shut":
+        out.shut()
     if name == "no_result":
         return {"content": "no list"}
     if name == "bad_output":
@@ -150,10 +172,14 @@ def answer(message, out):
         out.send(said | {"result": result})
     elif method == "tools/list":
         out.send(said | {"result": {"tools": TOOLS, "nextCursor": "again"}})
+    elif method == "tools/call" and params["name"] == "unread":
+        out.send(said | {"error": {"code": -32700, "message": "Parse error: your date is none"}})
     elif method == "ping":
         out.send(said | {"result": {}})
     elif method == "tools/call" and params["name"] == "hang_alone":
         return
+    elif method == "tools/call" and params["name"] == "other_id":
+        out.send(said | {"id": message["id"] + 1000, "result": text("to whom it may concern")})
     elif method == "tools/call":
         out.send(said | {"result": call(params["name"], params.get("arguments") or {}, out)})
     else:
@@ -166,6 +192,9 @@ class Web(BaseHTTPRequestHandler):
     busy = threading.Lock()
 
     def do_POST(self):
+        if sys.argv[2:] and self.headers["authorization"] not in sys.argv[2:]:
+            self.send_error(401)
+            return
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         asks = "id" in message and "method" in message
         self.send_response(200 if asks else 202)

@@ -1,12 +1,13 @@
 """The applications themselves, over HTTP: looking, changing, mistakes; their databases, tasks and grades."""
 
+import io
 import re
 from itertools import islice
 
 import pytest
+from envgym_environments.web.database import Database, same_answer
 from envgym_environments.web.sites.all_sites import SITES
-from envgym_environments.web.sites.goals import Goal, Key, build, drawn, grade, listed, same_answer
-from envgym_environments.web.sites.state import Database
+from envgym_environments.web.sites.goals import Goal, Key, build, drawn, grade, listed
 from envgym_environments.web.sites.tasks import web_sites_tasks
 from werkzeug.test import Client
 
@@ -67,7 +68,7 @@ def test_every_page_that_is_linked_is_there_and_looking_changes_nothing(name, vi
 @pytest.mark.parametrize("name", SITES)
 def test_what_a_visitor_does_wrong_is_a_page_and_changes_nothing(name, visitor):
     who = visitor(name)
-    for rule in who.site._rules:
+    for rule in who.site._map.iter_rules():
         for value in ("3", "99999999", "Nowhere"):
             path = re.sub(r"<(int:)?\w+>", value, rule.rule)
             if "POST" in rule.methods:
@@ -171,6 +172,51 @@ def test_a_room_is_not_booked_twice(visitor):
         who.post("/rooms/1/book", **days | {"Arrival": "2025-12-04", "Departure": "2025-12-09"}).headers["Location"]
         != "/"
     )
+
+
+def attached(who, table):
+    return [tuple(row) for row in who.database.connection.execute(f"SELECT name, content FROM {table} ORDER BY id")]
+
+
+def test_a_file_that_is_attached_is_shown_as_text_and_goes_along_with_what_is_forwarded(visitor):
+    who = visitor("mail")
+    letter = {"To": "a@b.example", "Subject": "Files", "Message": "See there."}
+    sent = who.post("/write", **letter, Attachment=(io.BytesIO(b"<b>one</b>"), "folder/list.txt")).headers[
+        "Location"
+    ]
+    assert "&lt;b&gt;one" in who.get("/attachments/1").text
+    form = who.get(f"/write?forward={sent.rpartition('/')[2]}").text
+    number = re.findall(r'name="forwards" value="(\d+)"', form)[0]
+    more = (io.BytesIO(b"two"), "more.txt")
+    again = who.post("/write", **letter, forwards=number, Attachment=more).headers["Location"]
+    assert attached(who, "attachment") == [
+        ("list.txt", b"<b>one</b>"),
+        ("list.txt", b"<b>one</b>"),
+        ("more.txt", b"two"),
+    ]
+    for _ in range(2):  # into the trash, and for good
+        who.post(f"{again}/delete")
+    assert attached(who, "attachment") == [("list.txt", b"<b>one</b>")]
+
+
+def test_a_file_that_is_too_large_is_refused_and_so_is_none(visitor):
+    who = visitor("tracker")
+
+    def send(name, content):  # the client's own encoder leaves large files open
+        head = f'--cut\r\nContent-Disposition: form-data; name="File"; filename="{name}"\r\n\r\n'
+        body = b"%b%b\r\n--cut--\r\n" % (head.encode(), content)
+        typed = "multipart/form-data; boundary=cut"
+        return who.client.post("/issues/1/attach", data=body, content_type=typed, base_url=who.site.origin)
+
+    assert who.post("/issues/1/attach").status_code == 303
+    for name, size in (("", 0), ("large.bin", 200_001), ("larger.bin", 700_000)):
+        assert send(name, bytes(size)).status_code == 303
+        assert "Sorry: " in who.get("/").text
+        assert not attached(who, "attachment")
+    assert send("huge.bin", bytes(1_100_000)).status_code == 413
+    assert send("C:\\\\docs/odd.bin", b"\xff").status_code == 303
+    assert attached(who, "attachment") == [("odd.bin", b"\xff")]
+    assert who.get("/files/1").status_code == 200
 
 
 # tasks

@@ -1,0 +1,169 @@
+"""Applications of others: databases of any kind, pages that load themselves, sandboxes that die while they wait."""
+
+import asyncio
+import sqlite3
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from envgym_environments.web.app import WebApp, web_environment, web_task
+from envgym_environments.web.database import Database
+from envgym_environments.web.play import WebPlay
+from envgym_environments.web.program import Program
+
+from envgym.errors import EnvironmentFailure, SandboxDied
+from envgym.messages import Action
+from envgym.registry import make, make_backend
+from envgym.task import TaskSet, World
+
+pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(300)]
+
+NOTES = WebApp("notes", ("python3", "notes_app.py"), "notes.db", answer_s=3.0)
+MADE = "CREATE TABLE note (id INTEGER PRIMARY KEY, text TEXT NOT NULL); INSERT INTO note (text) VALUES ('milk');"
+
+
+def notes_tasks(name: str = "one") -> TaskSet:
+    files = {
+        "/work/name": name,
+        "/work/notes_app.py": (Path(__file__).parent / "notes_app.py").read_text(),
+        "/work/made.sql": MADE,
+    }
+    made = "import sqlite3; sqlite3.connect('notes.db').executescript(open('made.sql').read())"
+    world = World(files=files, setup=(f'python3 -c "{made}"',))
+    wanted = [("INSERT INTO note (text) VALUES (?)", ("tea",))]
+    return TaskSet([web_task("notes/add", "Add a note: tea", world, changes=wanted)])
+
+
+@asynccontextmanager
+async def playing(*, app: WebApp = NOTES, ahead: int = 0):
+    """An environment of notes, with its backend."""
+    made = web_environment("notes", app, notes_tasks)
+    async with make_backend("namespace") as backend:
+        env = make(made, notes_tasks()[0], backend=backend, browser="plain", ahead=ahead)
+        assert isinstance(env, WebPlay)
+        try:
+            yield env, backend
+        finally:
+            await env.close()
+
+
+async def write(env: WebPlay, text: str) -> None:
+    """Add a note."""
+    page = (await env.step(Action.call("goto", url="http://notes.test/"))).text
+    field = next(line for line in page.splitlines() if 'textbox "Text"' in line)
+    await env.step(Action.call("fill", ref=field.partition("[")[2].partition("]")[0], text=text))
+    await env.step(Action.call("click_named", name="Add", role="button"))
+
+
+def test_databases_of_others_are_read_whatever_is_in_them():
+    made = sqlite3.connect(":memory:")
+    made.execute('CREATE TABLE "a""b" (c)')
+    made.execute('INSERT INTO "a""b" VALUES (CAST(? AS TEXT))', (b"caf\xe9",))
+    made.execute("CREATE TABLE session (token)")
+    made.execute("INSERT INTO session VALUES ('x')")
+    database = Database(made.serialize(), ignored=("session",))
+    try:
+        assert database.rows() == {'a"b': {("caf\udce9",): 1}}
+        before = database.digest()
+        database.connection.execute("DELETE FROM session")
+        assert database.digest() == before
+        database.connection.execute('DELETE FROM "a""b"')
+        assert database.digest() != before
+    finally:
+        database.close()
+        made.close()
+
+
+def test_tables_that_are_ignored_are_not_graded_and_a_corrupt_file_is_the_worlds_fault():
+    async def run():
+        async with playing(app=replace(NOTES, ignored=("note",))) as (env, _):
+            first = await env.reset(seed=0)
+            await write(env, "tea")
+            again = await env.step(Action.call("goto", url="http://notes.test/"))
+            assert first.state_key.partition("/")[2] == again.state_key.partition("/")[2]
+            with pytest.raises(ValueError, match="change no row that counts"):
+                await env.step(Action.call("done"))
+        async with playing() as (env, _):
+            await env.reset(seed=0)
+            assert isinstance(env.served, Program)
+            whole = await env.served.sandbox.read("notes.db")
+            await env.served.sandbox.write("notes.db", whole[:100] + b"\xff" * (len(whole) - 100))
+            with pytest.raises(EnvironmentFailure, match=r"the database 'notes.db' of 'notes' .* cannot be read"):
+                await env.step(Action.call("done"))
+
+    asyncio.run(run())
+
+
+def test_documents_that_nobody_goes_back_to_do_not_pile_up():
+    async def run():
+        async with playing() as (env, _):
+            await env.reset(seed=0)
+            assert isinstance(env.served, Program)
+            path = (await env.served.open()).path
+            async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=path)) as client:
+                for _ in range(4):
+                    await client.get("http://notes.test/", headers={"Accept": "text/html"})
+            assert len(env.served._own) == 2
+            fork = await env.fork()  # the page that is shown is still there
+            await fork.close()
+
+    asyncio.run(run())
+
+
+def test_a_waiting_program_whose_sandbox_died_is_not_taken():
+    async def run():
+        async with playing(ahead=1) as (env, _):
+            first = await env.reset(seed=0)
+            assert isinstance(env.served, Program)
+            (waiting,) = env.served._place.waiting
+            ready = await waiting
+            await ready.sandbox.close()
+            assert (await env.reset(seed=0)).text == first.text
+            assert env.served.sandbox.id != ready.sandbox.id
+
+    asyncio.run(run())
+
+
+def test_programs_do_not_wait_for_ever_more_worlds(monkeypatch):
+    monkeypatch.setattr("envgym_environments.web.program._MOST_WORLDS", 1)
+
+    async def run():
+        async with playing(ahead=1) as (env, backend):
+            await env.reset(seed=0)
+            assert isinstance(env.served, Program)
+            (first,) = env.served._place.waiting
+            ready = await first
+            made = web_environment("notes", NOTES, notes_tasks)
+            other = make(made, notes_tasks("two")[0], backend=backend, browser="plain", ahead=1)
+            assert isinstance(other, WebPlay)
+            try:
+                await other.reset(seed=0)
+                assert isinstance(other.served, Program)
+                assert len(other.served._place.waiting) == 1
+                assert not env.served._place.waiting
+                with pytest.raises(SandboxDied):
+                    await ready.sandbox.poll(ready.process)
+            finally:
+                await other.close()
+
+    asyncio.run(run())
+
+
+def test_a_page_that_cannot_be_closed_keeps_no_sandbox(monkeypatch):
+    async def run():
+        async with playing() as (env, _):
+            await env.reset(seed=0)
+            sandbox = env.served.sandbox
+
+            async def fails():
+                raise OSError("gone")
+
+            monkeypatch.setattr(env._page, "close", fails)
+            with pytest.raises(OSError, match="gone"):
+                await env.close()
+            with pytest.raises(SandboxDied):
+                await sandbox.read("notes.db")
+
+    asyncio.run(run())
