@@ -1,4 +1,4 @@
-"""Runs of a preset with several seeds, and success before and after reinforcement learning, as rows.
+"""Training runs with several seeds, and success before and after reinforcement learning, as rows.
 
 A run that is finished in the folder is taken as it is, one that was stopped goes on.
 """
@@ -6,40 +6,90 @@ A run that is finished in the folder is taken as it is, one that was stopped goe
 import argparse
 import json
 import resource
+import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from _harness import Row, finish, options, scratch_folder
 from envgym_agents.learn.pool import report_runs
 
-__all__ = ["preset_learns"]
+__all__ = ["arms_beside", "envgym", "play_arms", "preset_learns", "settings"]
 
 _PROCESSOR = "processor_s.json"
 
 
-def _trained(preset: str, run: Path, seed: int, settings: Sequence[str]) -> Path:
+def envgym(*arguments: str) -> None:
+    """The command, as a person would give it. Raises CalledProcessError."""
+    subprocess.run([sys.executable, "-c", "from envgym.cli import main; main()", *arguments], check=True)
+
+
+def settings(*given: str) -> list[str]:
+    """Settings as the command takes them."""
+    return [word for one in given for word in ("--set", one)]
+
+
+def play_arms(place: Path, seeds: Sequence[int], arms: Mapping[str, Sequence[str]], common: Sequence[str]) -> None:
+    """Train one run of each arm and seed, which differ in the settings of `[reinforce]` that an arm names."""
+    for seed in seeds:
+        for arm, given in arms.items():
+            run = place / f"{arm}-{seed}"
+            if not (run / "report.json").exists():
+                said = settings(*(f"reinforce.{one}" for one in given))
+                resume = ["--resume"] * (run / "config.json").exists()
+                envgym("train", *common, *said, "--seed", str(seed), "--out", str(run), *resume)
+
+
+def arms_beside(
+    place: Path, seeds: Sequence[int], arms: Mapping[str, Sequence[str]], reference: str
+) -> tuple[list[Row], dict[str, Any]]:
+    """Success of every arm beside that of the reference, which is beside what it began with; and what each did."""
+    runs = {arm: [place / f"{arm}-{seed}" for seed in seeds] for arm in arms}
+    rows, found = [], dict[str, Any]()
+    for arm in sorted(arms, key=lambda arm: arm != reference):
+        report = report_runs(runs[arm], None, against=() if arm == reference else runs[reference])
+        rates = _rates(report)
+        stored = [json.loads((path / "report.json").read_text())["reinforce"] for path in runs[arm]]
+        found[arm] = {
+            "settings": arms[arm],
+            "rates": {one["name"]: [one["success"], one["low"], one["high"]] for one in report["evaluations"]},
+            "differences": report["differences"],
+            "tokens": [one["tokens"] for one in stored],
+            "minutes": [round(one["seconds"] / 60, 2) for one in stored],
+        }
+        for name in (name for name in ("after RL", "after RL, greedy") if name in rates):
+            if arm == reference:
+                beside, whose = rates[name.replace("after", "before")], "before RL"
+            else:
+                beside, whose = found[reference]["rates"][name][0], reference
+            rows.append(Row(f"{arm}, {name}", rates[name], beside, whose, "share"))
+    for arm, one in found.items():
+        print(f"{arm}: {statistics.median(one['minutes']):.1f} minutes of RL a run")
+        for name, change in one["differences"].items():
+            print(f"  {name}: {change['mean']:+.3f} ({change['low']:+.3f} .. {change['high']:+.3f})")
+    return rows, found
+
+
+def _trained(preset: str, run: Path, seed: int, given: Sequence[str]) -> Path:
     """The folder of one seed's run, which is finished afterwards."""
     if not (run / "report.json").exists():
-        said = [word for one in settings for word in ("--set", one)]
         resume = ["--resume"] * (run / "config.json").exists()
-        command = ["train", "--preset", preset, "--seed", str(seed), "--out", str(run), *said, *resume]
         begun = _processor_s()
-        subprocess.run([sys.executable, "-c", "from envgym.cli import main; main()", *command], check=True)
+        envgym("train", "--preset", preset, "--seed", str(seed), "--out", str(run), *settings(*given), *resume)
         (run / _PROCESSOR).write_text(json.dumps(_processor_s() - begun))
     return run
 
 
-def _imitated(preset: str, learned: Path, seed: int, settings: Sequence[str]) -> Path:
+def _imitated(preset: str, learned: Path, seed: int, given: Sequence[str]) -> Path:
     """A run that imitates the same episodes on in RL's place, for as many updates as RL makes at most."""
     config = json.loads((learned / "config.json").read_text())
     own = config["reinforce"]
     updates = config["warm_start"]["max_updates"] + own["steps"] * own["epochs"] * own["minibatches"]
     bounds = [f"warm_start.{name}={updates}" for name in ("min_updates", "max_updates")]
     run = learned.with_name(f"{learned.name}-imitated")
-    return _trained(preset, run, seed, (*settings, *bounds, "reinforce.steps=0"))
+    return _trained(preset, run, seed, (*given, *bounds, "reinforce.steps=0"))
 
 
 def _processor_s() -> float:
@@ -83,9 +133,9 @@ def preset_learns(
     with scratch_folder() as scratch:
         place = given.runs or scratch
         place.mkdir(parents=True, exist_ok=True)
-        settings, seeds = (quick, range(1)) if given.quick else ((), range(given.seeds))
-        runs = [_trained(preset, place / f"seed-{seed}", seed, settings) for seed in seeds]
-        others = [_imitated(preset, runs[seed], seed, settings) for seed in seeds] if imitate else []
+        own, seeds = (quick, range(1)) if given.quick else ((), range(given.seeds))
+        runs = [_trained(preset, place / f"seed-{seed}", seed, own) for seed in seeds]
+        others = [_imitated(preset, runs[seed], seed, own) for seed in seeds] if imitate else []
         report = report_runs(runs, None, against=others)
         rates, beside = _rates(report), _rates(report_runs(others, None)) if others else {}
         rows = []

@@ -10,15 +10,10 @@ few steps of a game: to see that it works.
 """
 
 import argparse
-import json
-import statistics
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
-from _harness import Row, finish, options, scratch_folder
-from envgym_agents.learn.pool import report_runs
+from _harness import finish, options, scratch_folder
+from _training import arms_beside, envgym, play_arms, settings
 
 ARMS: dict[str, tuple[str, ...]] = {
     "grpo": ("credit=grpo", "credit_options.scale=std", "credit_options.gamma=1.0"),
@@ -34,15 +29,6 @@ PACKAGES = (
 GAME = ("env=guess", "expert=random", "tasks=20", "turns=8", "threads=1", "model.size=tiny", "evaluate.tasks=4",
         "warm_start.min_updates=5", "warm_start.max_updates=5", "warm_start.rows=8",
         "reinforce.tasks=4")  # fmt: skip
-
-
-def envgym(*arguments: str) -> None:
-    """The command, as a person would give it. Raises CalledProcessError."""
-    subprocess.run([sys.executable, "-c", "from envgym.cli import main; main()", *arguments], check=True)
-
-
-def settings(*given: str) -> list[str]:
-    return [word for one in given for word in ("--set", one)]
 
 
 def prepared(place: Path, quick: bool) -> list[str]:
@@ -81,46 +67,9 @@ def main() -> None:
             else ("reinforce.minutes=none", f"reinforce.tokens={given.tokens}")
         )
         common = prepared(place, given.quick)
-        for seed in range(seeds):
-            for arm, credit in ARMS.items():
-                run = place / f"{arm}-{seed}"
-                if (run / "report.json").exists():
-                    continue
-                said = settings(*length, *(f"reinforce.{one}" for one in credit))
-                resume = ["--resume"] * (run / "config.json").exists()
-                envgym("train", *common, *said, "--seed", str(seed), "--out", str(run), *resume)
-        rows, arms = judged(place, seeds)
+        play_arms(place, range(seeds), ARMS, [*common, *settings(*length)])
+        rows, arms = arms_beside(place, range(seeds), ARMS, "grpo")
         finish("credit_training", rows, given, arms=arms, seeds=seeds)
-
-
-def judged(place: Path, seeds: int) -> tuple[list[Row], dict[str, Any]]:
-    """The rows, and what each arm did."""
-    runs = {arm: [place / f"{arm}-{seed}" for seed in range(seeds)] for arm in ARMS}
-    rows, found = [], dict[str, Any]()
-    for arm, paths in runs.items():
-        report = report_runs(paths, None, against=() if arm == "grpo" else runs["grpo"])
-        rates = {one["name"]: one["success"] for one in report["evaluations"]}
-        stored = [json.loads((path / "report.json").read_text())["reinforce"] for path in paths]
-        found[arm] = {
-            "settings": ARMS[arm],
-            "rates": {one["name"]: [one["success"], one["low"], one["high"]] for one in report["evaluations"]},
-            "differences": report["differences"],
-            "tokens": [one["tokens"] for one in stored],
-            "minutes": [round(one["seconds"] / 60, 2) for one in stored],
-        }
-        for name in ("after RL", "after RL, greedy"):
-            if arm == "grpo" and name in rates:
-                rows.append(
-                    Row(f"grpo, {name}", rates[name], rates[name.replace("after", "before")], "before RL", "share")
-                )
-            elif name in rates:
-                reference = found["grpo"]["rates"][name][0]
-                rows.append(Row(f"{arm}, {name}", rates[name], reference, "grpo", "share"))
-    for arm, one in found.items():
-        print(f"{arm}: {statistics.median(one['minutes']):.1f} minutes of RL a run")
-        for name, change in one["differences"].items():
-            print(f"  {name}: {change['mean']:+.3f} ({change['low']:+.3f} .. {change['high']:+.3f})")
-    return rows, found
 
 
 if __name__ == "__main__":

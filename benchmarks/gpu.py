@@ -2,12 +2,16 @@
 
 First the device's facts and its own ceilings (a large matrix product, a large copy), then random-weight models of
 0.5 and 3 billion parameters over 8k to 64k packed tokens (in sequences of 8,192, and the longest as one sequence
-too), forward and backward, bfloat16, checkpointed layers, logits in chunks; then eight rollouts with 75 % common
-tokens, shared and not; then the smallest model as a sampler, beside `generate` with a static batch, and sampling
-and learning at once beside the longer of both alone.
+too); then eight rollouts with 75 % common tokens, shared and not; then the smallest model as a sampler, beside
+`generate` with a static batch, and sampling and learning at once beside the longer of both alone.
+
+What learns is what `envgym train` makes of `learner.precision = "bfloat16"` with `learner.checkpoint`: weights
+and AdamW in float32, products in bfloat16, logits in chunks. What is timed is one whole update: packing, forward,
+backward, the optimiser's step. Who samples has float32 weights, as in `envgym train`. What does not fit is told.
 
 Utilisation counts 6 operations a parameter and token and the causal attention, not what checkpointing computes
-again, over the measured product's rate. Without a GPU the same runs at tiny sizes on the CPU, to see that it works.
+again nor the optimiser, over the measured product's rate. Without a GPU the same runs at tiny sizes on the CPU, to
+see that it works.
 """
 
 import asyncio
@@ -18,10 +22,11 @@ from copy import deepcopy
 import numpy as np
 import torch
 from _harness import Row, finish, options
+from envgym_agents.learn.config import load
 from envgym_agents.learn.forest import grown
 from envgym_agents.learn.pack import Row as Sampled
-from envgym_agents.learn.pack import shared
-from envgym_agents.learn.score import Scorer
+from envgym_agents.learn.scoring import scorer_of
+from envgym_agents.learn.update import Learner, adamw
 from envgym_agents.policies.transformer import TransformerPolicy
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -45,16 +50,29 @@ def made(shape, device):
     torch.manual_seed(0)
     with torch.device(device):
         model = Qwen2ForCausalLM(config)
-    return model.to(torch.bfloat16 if device == "cuda" else torch.float32).eval()
+    return model.eval()
 
 
-def scorer_of(model, device):
-    """As the learner scores; ends with what to do where attention cannot be computed in blocks."""
+def update_of(model, tokens, device):
+    """From rows to one update of `envgym train`'s learner, whose passes have at most `tokens` positions.
+
+    Ends with what to do where attention cannot be computed in blocks.
+    """
     sizes = {"chunk": 2048, "logits_mib": 1280} if device == "cuda" else {"chunk": 16}
-    scorer = Scorer(model, checkpointed=True, **sizes)
+    config = load(
+        base={
+            "device": device, "max_tokens": tokens,
+            "learner": {"precision": "bfloat16", "checkpoint": True, **sizes},
+            "reinforce": {"epochs": 1, "minibatches": 1, "loss": {"kind": "reinforce"}},
+        }
+    )  # fmt: skip
+    scorer = scorer_of(config, model)
     if not scorer.blocks:
         raise SystemExit(f"gpu: no attention in blocks on {device}; does torch.compile work there?")
-    return scorer
+    learner = Learner(
+        scorer, adamw(model, lr=1e-6, weight_decay=0.0), max_tokens=config.max_tokens, device=config.device
+    )
+    return lambda rows: learner.update([rows], config.reinforce, np.random.default_rng(0), lr=1e-6)
 
 
 def packings(device):
@@ -93,10 +111,11 @@ def ceilings(device):
 
 
 def row(number, ids, at):
-    zeros = np.zeros(len(at), np.float32)
+    zeros, ones = np.zeros(len(at), np.float32), np.ones(len(at), np.float32)
     return Sampled(
-        f"e{number}", "t", ids.astype(np.int32), at.astype(np.int32), zeros, zeros, zeros, (None,) * len(at)
-    )
+        f"e{number}", "t", ids.astype(np.int32), at.astype(np.int32), zeros, ones * (1 - number % 2 * 2),
+        ones / len(at), (None,) * len(at),
+    )  # fmt: skip
 
 
 def rows_of_length(vocabulary, total, length):
@@ -118,14 +137,19 @@ def rollouts(vocabulary, length, *, common):
     return found
 
 
-def step_seconds(scorer, rows, device):
-    batch = shared(rows, device)
+def step_seconds(model, rows, device):
+    """Of an update whose rows are one pass."""
+    update = update_of(model, sum(len(one.ids) for one in rows), device)
+    return seconds(lambda: update(rows), device)
 
-    def work():
-        scorer.score(batch).logprobs.sum().backward()
-        scorer.model.zero_grad(set_to_none=True)
 
-    return seconds(work, device)
+def peak_gib(device):
+    """The most that was held since the last call; 0 on a CPU, which does not count."""
+    if device != "cuda":
+        return 0.0
+    found = torch.cuda.max_memory_allocated() / 2**30
+    torch.cuda.reset_peak_memory_stats()
+    return found
 
 
 def operations(shape, rows):
@@ -157,12 +181,11 @@ def played(name, shape, device):
     """The model as a sampler, and beside a learner of its own that works at the same time."""
     count, length, most = (64, 512, 128) if device == "cuda" else (4, 16, 8)
     model, asked = made(shape, device), prompts(shape[-1], count, length)
-    learner = scorer_of(deepcopy(model), device)
-    batch = shared(rows_of_length(shape[-1], 16_384 if device == "cuda" else 128, length), device)
+    total = 16_384 if device == "cuda" else 128
+    update, learned = update_of(deepcopy(model), total, device), rows_of_length(shape[-1], total, length)
 
     def learn():
-        learner.score(batch).logprobs.sum().backward()
-        learner.model.zero_grad(set_to_none=True)
+        update(learned)
         wait(device)
 
     async def both(policy):
@@ -192,21 +215,30 @@ def main():
     results = []
     rows = []
     for name, shape in (SIZES if device == "cuda" else TINY).items():
-        scorer = scorer_of(made(shape, device), device)
+        model = made(shape, device)
         for tokens, length in packings(device):
             packed = rows_of_length(shape[-1], tokens, length)
-            took = step_seconds(scorer, packed, device)
+            what, facts_here = f"{name}, {tokens} tokens in {tokens // length}", {"model": name, "tokens": tokens}
+            try:
+                took = step_seconds(model, packed, device)
+            except torch.OutOfMemoryError as error:
+                print(f"{what}: does not fit ({str(error).splitlines()[0]})")
+                results.append({**facts_here, "length": length, "fits": False})
+                model.zero_grad(set_to_none=True)
+                continue
             share = operations(shape, packed) / took / rate
-            what = f"{name}, {tokens} tokens in {tokens // length}"
             results.append(
-                {"model": name, "tokens": tokens, "length": length, "tokens_per_s": tokens / took, "mfu": share}
-            )
+                {
+                    **facts_here, "length": length, "fits": True, "tokens_per_s": tokens / took, "mfu": share,
+                    "peak_gib": peak_gib(device),
+                }
+            )  # fmt: skip
             print(f"{what}: {tokens / took:,.0f} tokens/s, {share:.1%} of the product's rate")
             rows.append(Row(f"{what}: MFU", share, 0.36, "prime-rl at 65k", "share"))
         length = LONGEST if device == "cuda" else 64
         together = rollouts(shape[-1], length, common=True)
         limit = sum(len(one.ids) - 1 for one in together) / len(grown([one.ids[:-1] for one in together]).ids)
-        both = [step_seconds(scorer, one, device)
+        both = [step_seconds(model, one, device)
                 for one in (rollouts(shape[-1], length, common=False), together)]  # fmt: skip
         rows.append(Row(f"{name}: limit over the gain of sharing", limit, both[0] / both[1], "gain", "times",
                         limit / 2.5 if device == "cuda" else None))  # fmt: skip

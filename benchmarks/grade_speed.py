@@ -2,11 +2,13 @@
 
     python benchmarks/grade_speed.py --quick
 
-The task is more-itertools with five tests that have to pass; the submission is graded as passing (the five tests,
-their twins, the whole suite) and as failing (the five tests). The floor forks a process that has pytest and what it
-needs, nothing of the package, loaded, and runs the same tests there without a sandbox, canary, twin or supervisor:
-the five, and for a passing grade the whole suite in a second fork. Plain pytest starts an interpreter for each. The
-floor's package is unbroken and compiled beforehand, while a grade compiles the file that its submission changes.
+The task is more-itertools with five tests that have to pass; a submission is graded as passing (the five tests,
+their twins, the whole suite) and as failing (the five tests). No two grades have the same one: what a grader
+remembers of a text, its byte code and its problems, would be no part of the second. The floor forks a process that
+has pytest and what it needs, nothing of the package, loaded, and runs the same tests there without a sandbox,
+canary, twin or supervisor: the five, and for a passing grade the whole suite in a second fork. Plain pytest starts
+an interpreter for each. The floor's package is unbroken and compiled beforehand, while a grade compiles the file
+that its submission changes.
 
 Each row shows the round whose ratio is the median, so both figures of a row saw the same load. Processor time is
 that of this process and all below it. "At once": a grade on every core, beside floors on every core, by elapsed
@@ -20,8 +22,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,11 @@ def ids(tree: Path, files: tuple[str, ...]) -> list[str]:
         holds = next(file for file in files if f"class {name.partition('::')[0]}(" in (tree / file).read_text())
         found.append(f"{holds}::{name}")
     return found
+
+
+def submissions(path: str, before: str, after: str) -> Iterator[str]:
+    """Patches that come to the same, each with another comment at its end."""
+    return (make_patch({path: before}, {path: f"{after}# {number}\n"}) for number in count())
 
 
 def begin_fork(tree: Path, runs: Sequence[Sequence[str]], *, times: int = 1) -> int:
@@ -115,8 +123,11 @@ def since(before: tuple[float, float]) -> tuple[float, float]:
     return wall - before[0], spent - before[1]
 
 
-async def graded(task: Task, backend: SandboxBackend, patch: str, resolved: float) -> tuple[float, float]:
-    """What a grade takes that nobody remembers: wall, processor."""
+async def graded(
+    task: Task, backend: SandboxBackend, patches: Iterator[str], resolved: float
+) -> tuple[float, float]:
+    """What a grade takes of which nothing is remembered: wall, processor."""
+    patch = next(patches)
     grader = CodeRepairGrader(backend, memo=Memo())
     before = spent_ms()
     found = await grader.grade(task, patch)
@@ -125,12 +136,15 @@ async def graded(task: Task, backend: SandboxBackend, patch: str, resolved: floa
     return since(before)
 
 
-async def grades_at_once(task: Task, backend: SandboxBackend, patch: str, resolved: float, *, times: int) -> float:
+async def grades_at_once(
+    task: Task, backend: SandboxBackend, patches: Iterator[str], resolved: float, *, times: int
+) -> float:
     """Milliseconds on the wall of as many grades on every core."""
+    made = iter([next(patches) for _ in range(times * CORES)])  # before the clock begins
 
     async def worker() -> None:
         for _ in range(times):
-            await graded(task, backend, patch, resolved)
+            await graded(task, backend, made, resolved)
 
     began = time.perf_counter()
     await asyncio.gather(*(worker() for _ in range(CORES)))
@@ -139,10 +153,13 @@ async def grades_at_once(task: Task, backend: SandboxBackend, patch: str, resolv
 
 @dataclass(frozen=True)
 class Case:
-    """What is graded, and beside what. runs: the arguments of the floor's and of plain pytest's runs."""
+    """What is graded, and beside what.
+
+    patches: submissions, each another text. runs: the arguments of the floor's and of plain pytest's runs.
+    """
 
     task: Task
-    patch: str
+    patches: Iterator[str]
     resolved: float
     tree: Path
     runs: tuple[tuple[str, ...], ...]
@@ -152,7 +169,7 @@ async def measure(backend: SandboxBackend, case: Case, *, rounds: int) -> dict[s
     """(wall, processor) of each after a round that does not count; "at once" by wall, per grade and core."""
     times: dict[str, list[tuple[float, float]]] = {}
     each = 4 if len(case.runs) == 1 else 1
-    grade = case.task, backend, case.patch, case.resolved
+    grade = case.task, backend, case.patches, case.resolved
     for _ in range(rounds + 1):
         for name, taken in (
             ("grade", await graded(*grade)),
@@ -209,8 +226,8 @@ async def main() -> None:
     )
     path = "more_itertools/recipes.py"
     source = (tree / path).read_text()
-    good = make_patch({path: source}, {path: source + "# graded\n"})
-    bad = make_patch({path: source}, {path: source + "def take(*a): return []\ndef flatten(*a): return []\n"})
+    broken = source + "def take(*a): return []\ndef flatten(*a): return []\n"
+    good, bad = submissions(path, source, source), submissions(path, source, broken)
     whole = (*(f"--deselect={name}" for name in layout.deselect), *layout.tests)
     rows: list[Row] = []
     notes = {}

@@ -6,7 +6,9 @@ numbers in docs/tool-environments.md are this benchmark's.
 """
 
 import asyncio
+import json
 import warnings
+from dataclasses import fields
 from pathlib import Path
 from statistics import fmean
 
@@ -22,6 +24,8 @@ LINE = "one line over and over"
 MOST_TURNS = 20_000
 LONG = (*(f"2048-v0{kind}" for kind in ("", "-5x5", "-hard", "-very-hard", "-extreme")), "Sokoban-v0-medium")
 """Thousands of moves each, or rooms that take the library half a minute: only with --long, and a third of them."""
+SIZES = ((1, 2, 1), (3, 5, 4), (6, 10, 6), (10, 20, 10))
+"""Rooms, objects and the length of the quest of TextWorld's games."""
 QUICK = ("GuessTheNumber-v0", "Secretary-v0", "Slitherlink-v0", "LogicPuzzle-v0")
 
 
@@ -56,11 +60,11 @@ def groups(given):
             tasks = arena.arena_tasks(max(1, most // 3) if game in LONG else most, game=game)
             yield f"textarena {game}", arena.SPEC, tasks, arena_expert.expert, "[9 9 9]"
     names = reasoning.GENERATORS[:5] if given.quick else reasoning.GENERATORS
-    tasks = reasoning.reasoning_tasks(len(names) * max(1, most // 10), generators=names)
+    tasks = reasoning.reasoning_tasks(len(names) * most, generators=names)
     yield "reasoning-gym", reasoning.SPEC, tasks, reasoning.expert, "I do not know"
-    if not given.quick:
-        tasks = textworld_games.textworld_tasks(max(1, most // 5))
-        yield "textworld", textworld_games.SPEC, tasks, textworld_games.expert, "look"
+    for rooms, objects, quest in () if given.quick else SIZES:
+        tasks = textworld_games.textworld_tasks(2 * most, rooms=rooms, objects=objects, quest=quest)
+        yield f"textworld {rooms}-{objects}-{quest}", textworld_games.SPEC, tasks, textworld_games.expert, "look"
     for folder in sorted(given.tau2.iterdir()) if given.tau2 else ():
         tasks = service.service_tasks(path=str(folder))
         yield f"tau2 {folder.name}", service.SPEC, tasks, service.expert, "It is done."
@@ -70,6 +74,10 @@ def main(arguments=None):
     def more(parser):
         parser.add_argument("--most", type=int, default=10, help="tasks of each row")
         parser.add_argument("--long", action="store_true", help="the games of thousands of moves, too")
+        parser.add_argument("--only", default="", help="rows whose names begin so")
+        parser.add_argument(
+            "--keep", action="store_true", help="rows that are not played stay as --json has them, and are named"
+        )
         parser.add_argument(
             "--tau2", type=Path, help="a folder of tau2's domains, each with tasks.json and db.json"
         )
@@ -77,12 +85,28 @@ def main(arguments=None):
     given = options(__doc__, arguments, more=more)
     warnings.simplefilter("ignore", ResourceWarning)
     rows, won, counts = [], {}, {}
-    for name, spec, tasks, expert, line in groups(given):
+    for name, spec, tasks, expert, line in (one for one in groups(given) if one[0].startswith(given.only)):
         ours, theirs, share = played(spec, tasks, expert, line)
         rows.append(Row(name, ours, theirs, LINE, "reward"))
         won[name], counts[name] = round(share, 3), len(tasks)
         print(f"{name}: {ours:.3f} beside {theirs:.3f}, won {share:.2f} of {len(tasks)}", flush=True)
-    finish("peer_tasks", rows, given, won=won, episodes=counts)
+    kept = _kept(rows, won, counts, given.json) if given.keep and given.json else {}
+    finish("peer_tasks", rows, given, won=won, episodes=counts, kept=kept)
+
+
+def _kept(rows, won, counts, file):
+    """Add the rows of an earlier record that were not played now; of each, when it was."""
+    before = json.loads(file.read_text())
+    played = {row.name for row in rows}
+    since = {}
+    for old in before["rows"]:
+        name = old["name"]
+        if name in played or name == "textworld":  # a row of one size has that size in its name now
+            continue
+        rows.append(Row(**{field.name: old[field.name] for field in fields(Row)}))
+        won[name], counts[name] = before["won"][name], before["episodes"][name]
+        since[name] = before.get("kept", {}).get(name, before["machine"]["date"])
+    return since
 
 
 if __name__ == "__main__":

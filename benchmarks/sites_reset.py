@@ -3,7 +3,9 @@
 The environment's whole reset (database, page, first view) stands beside its floor in the same run: loading the
 start page again in the same browser and taking its tree, which resets nothing. The server's part alone stands
 beside a bare `deserialize`, a step (a click on a link, its page, its tree) beside the same address loaded, a fork
-in the middle of an episode beside a reset. `plain` is the browser without scripts.
+in the middle of an episode beside a reset. `plain` is the browser without scripts. The rows of a sandbox are of the
+same site with its server as a program in one: a reset that starts it, and one of a program that was started ahead,
+while an episode would play; each beside the reset in this process.
 """
 
 import asyncio
@@ -13,11 +15,12 @@ import time
 
 from _harness import Row, finish, options
 from envgym_environments.web.sites.all_sites import SITES
-from envgym_environments.web.sites.tasks import SPEC
+from envgym_environments.web.sites.tasks import SANDBOXED, SPEC
 
 from envgym import Action, make
 from envgym.page import Wanted
 from envgym.page_actions import Goto
+from envgym.registry import make_backend
 
 
 async def timed(work):
@@ -73,6 +76,28 @@ def server(site, repeats):
     return statistics.median(ours), statistics.median(floor)
 
 
+async def sandboxed(browser, repeats):
+    """Medians in ms of the shop: resets in this process, in a sandbox, of a program started ahead; a step there."""
+    task, resets, steps = SPEC.tasks(1, site="shop")[0], {}, []
+    async with make_backend() as backend:
+        for ahead in (None, 0, 1):
+            options = {} if ahead is None else {"backend": backend, "ahead": ahead}
+            env = make(SPEC if ahead is None else SANDBOXED, task, browser=browser, **options)
+            found = resets[ahead] = []
+            try:
+                for round_ in range(repeats + 1):
+                    if ahead and round_:  # an episode would be played meanwhile
+                        await asyncio.wait(env.served._place.waiting)
+                    took = (await timed(env.reset(seed=0)))[0]
+                    step = (await timed(env.step(Action.call("click_named", name="Products", role="link"))))[0]
+                    if round_:
+                        found.append(took)
+                        steps += [step] if ahead == 0 else []
+            finally:
+                await env.close()
+    return [*map(statistics.median, resets.values()), statistics.median(steps)]
+
+
 def main(arguments=None):
     given = options(__doc__, arguments)
     repeats = 2 if given.quick else 15
@@ -86,6 +111,13 @@ def main(arguments=None):
             Row(f"{browser}: reset", mid["reset"], mid["reload"], "reload + tree", "ms", bar, absolute=True),
             Row(f"{browser}: step", mid["step"], mid["goto"], "goto + tree", "ms"),
             Row(f"{browser}: fork", mid["fork"], mid["reset"], "reset", "ms"),
+        ]
+    for browser in ("chromium", "plain"):
+        here, begun, ahead, step = asyncio.run(sandboxed(browser, repeats))
+        rows += [
+            Row(f"{browser}, sandbox: reset", begun, here, "in this process", "ms"),
+            Row(f"{browser}, sandbox: reset, started ahead", ahead, here, "in this process", "ms"),
+            Row(f"{browser}, sandbox: step", step, here, "reset in this process", "ms"),
         ]
     ours, floor = server("shop", 20 * repeats)
     rows.append(Row("server: reset", ours, floor, "bare deserialize", "ms"))

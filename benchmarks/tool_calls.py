@@ -18,6 +18,12 @@ from envgym.spaces import Unicode
 EPISODES, TURNS, TOOL_S, BAR = 64, 4, 0.05, 1.1
 
 
+def waits(place: str) -> str:
+    """Look at a place, which takes a while and blocks."""
+    time.sleep(TOOL_S)
+    return place
+
+
 async def slow(place: str) -> str:
     """Look at a place, which takes a while."""
     await asyncio.sleep(TOOL_S)
@@ -32,9 +38,9 @@ def quick(place: str) -> str:
 class World:
     """Calls a tool at every turn."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, blocking: bool) -> None:
         self.task = Task(id=str(number), prompt="")
-        self.box = Toolbox([tool(slow)])
+        self.box = Toolbox([tool(waits, name="slow", blocking=True) if blocking else tool(slow)])
         self.tools, self.turn = self.box.specs, 0
 
     async def reset(self, *, seed, start=None):
@@ -61,10 +67,10 @@ class Speaker:
         return
 
 
-async def played() -> None:
+async def played(blocking: bool) -> None:
     def job(number):
         async def make():
-            return World(number)
+            return World(number, blocking)
 
         return Job(make, lambda env: Speaker(), str(number), number, str(number), Rollout())
 
@@ -73,9 +79,9 @@ async def played() -> None:
     assert all(len(episode.turns) == TURNS for episode in done)
 
 
-def wall_s() -> float:
+def wall_s(blocking: bool = False) -> float:
     started = time.perf_counter()
-    asyncio.run(played())
+    asyncio.run(played(blocking))
     return time.perf_counter() - started
 
 
@@ -141,12 +147,13 @@ def main(arguments=None):
     repeats, count = (1, 500) if given.quick else (5, 20_000)
     wall_s()  # what is made once per process
     bar = None if given.quick else BAR  # of one run on a shared machine nothing is judged
-    wall, ideal = medians_of(max(3, repeats), wall_s, ideal_s)
+    wall, blocked, ideal = medians_of(max(3, repeats), wall_s, lambda: wall_s(blocking=True), ideal_s)
     ours, checked, vector = medians_of(
         repeats, lambda: call_us(count), lambda: checked_us(count), lambda: vector_us(count)
     )
     rows = [
         Row("64 episodes, 50 ms tools", wall, ideal, "ideal: a bare asyncio loop", "s", bar),
+        Row("64 episodes, 50 ms tools that block", blocked, ideal, "ideal: a bare asyncio loop", "s", bar),
         Row("a call through the toolbox", ours, checked, "bare function, checked", "us"),
         Row("a call through the toolbox", ours, vector, "Gymnasium's sync vector env, one text step", "us"),
     ]

@@ -3,31 +3,42 @@
     PEERS=FOLDER python benchmarks/web_speed.py    # `make bars` fills the folder
 
 The floor sends the same work as Chromium's own commands and awaits nothing else: the page's reset; three mouse
-events and the reward; the same and the accessibility tree. Each peer plays the same page and sees what ours sees:
+events and the reward; the same and the accessibility tree. Each peer plays the same pages and sees what ours sees:
 BrowserGym tree, DOM, screenshot, boxes and focus; Selenium the DOM, with and without a screenshot. They take turns,
-one reset or step each. A peer that is not here has no rows: what it lacks is printed and noted. Pages side by side
-say how many steps a second there are and what one more page weighs.
+one reset or step each. Beside BrowserGym bare commands that ask for the same content take turns: their row is the
+ceiling, for nothing on this browser could be faster. A peer that is not here has no rows: what it lacks is printed
+and noted. Pages side by side say how many steps a second there are and what one more page weighs.
 """
 
 import asyncio
 import os
+import re
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from _harness import Row, finish, options
+from _harness import Row, finish, options, scratch_folder
 from _web_peers import CLICK, KINDS, Peer, missing
 from envgym_environments.web.miniwob.env import SIZE, Miniwob, miniwob_tasks
 from envgym_environments.web.miniwob.pages import begin
 
+from envgym.browsing import open_browser
 from envgym.messages import Action
-from envgym.page import Wanted
+from envgym.page import Folder, PageSpec, Wanted
 from envgym.page_actions import Click, Target
 
 PAGE = "click-checkboxes"
+PEERS_PAGES = (PAGE, "enter-text", "login-user")
+"""On none of them is anything at `CLICK`."""
+STEPS = 3
+"""Of an episode, the last of which ends ours. A reset is that of an episode that is over, as in use; "reset midway"
+of one that is not, as the peers' resets are here: nothing is at `CLICK`."""
+SECRET = re.compile(r"secret-\d+-\d+")
 
 
 async def median_ms(work: Callable[[], Awaitable[object]], repeats: int) -> float:
@@ -37,6 +48,14 @@ async def median_ms(work: Callable[[], Awaitable[object]], repeats: int) -> floa
         await work()
         taken.append((time.perf_counter() - began) * 1000)
     return statistics.median(taken[1:])
+
+
+async def _bare_click(tab: Any, x: float, y: float) -> None:
+    kinds = ("mouseMoved", "mousePressed", "mouseReleased")
+    await asyncio.gather(
+        *(tab.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, x=x, y=y) for kind in kinds)
+    )
+    await tab.call("Runtime.evaluate", expression="WOB_RAW_REWARD_GLOBAL", returnByValue=True)
 
 
 async def measured(repeats: int) -> list[Row]:
@@ -50,11 +69,7 @@ async def measured(repeats: int) -> list[Row]:
         await tab.call("Runtime.evaluate", expression=begin("floor"), returnByValue=True)
 
     async def bare_click() -> None:
-        kinds = ("mouseMoved", "mousePressed", "mouseReleased")
-        await asyncio.gather(
-            *(tab.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at) for kind in kinds)
-        )
-        await tab.call("Runtime.evaluate", expression="WOB_RAW_REWARD_GLOBAL", returnByValue=True)
+        await _bare_click(tab, **at)
 
     async def bare_step() -> None:
         await bare_click()
@@ -86,32 +101,86 @@ async def measured(repeats: int) -> list[Row]:
     return found
 
 
-async def beside(kind: str, repeats: int) -> list[Row]:
-    """Resets and steps in turn with a peer's, with the observation that it gives."""
+Taken = dict[tuple[str, str], list[float]]
+"""Milliseconds by who ("ours", "bare", "peer") and what ("reset", "step"; ours also "reset midway")."""
+
+
+class Bare:
+    """The same resets and steps, with the same content asked for, by commands alone; in a page of its own."""
+
+    def __init__(self, env: Miniwob) -> None:
+        assert env._page is not None
+        self._tab: Any = env._page.tabs[0]  # of Chromium
+
+    async def play(self, what: str) -> None:
+        if what == "reset":
+            await self._tab.call("Runtime.evaluate", expression=begin("bare"), returnByValue=True)
+        else:
+            await _bare_click(self._tab, *CLICK)
+        await asyncio.gather(
+            self._tab.call("Accessibility.getFullAXTree"),
+            self._tab.call("DOMSnapshot.captureSnapshot", computedStyles=[], includeDOMRects=False),
+            self._tab.call("Page.captureScreenshot", format="png", optimizeForSpeed=True),
+        )
+
+
+async def in_turn(kind: str, page: str, repeats: int) -> Taken:
+    """Resets and steps of a page in turn with a peer's, with the observation that it gives; all but the first."""
     gym = kind.startswith("browsergym")
     pictured = gym or kind.endswith("screenshots")
-    env = Miniwob(miniwob_tasks(1, pages=PAGE)[0], screenshot=pictured, turns=1_000_000)
+    task = miniwob_tasks(1, pages=page)[0]
+    env, other = (Miniwob(task, screenshot=pictured, turns=STEPS) for _ in range(2))
     if gym:  # all that it gives: boxes and focus, too
         env._wanted = replace(env._wanted, tree=True, dom=True, boxes=True, focused=True)
-    peer = await asyncio.to_thread(Peer, kind, PAGE)
+    peer = await asyncio.to_thread(Peer, kind, page)
     click = Action.call("click_at", x=CLICK[0], y=CLICK[1])
-    ours: dict[str, list[float]] = {"reset": [], "step": []}
-    theirs: dict[str, list[float]] = {"reset": [], "step": []}
+    taken: Taken = {}
+
+    async def timed(who: str, what: str, work: Callable[[], Awaitable[object]]) -> None:
+        began = time.perf_counter()
+        await work()
+        taken.setdefault((who, what), []).append((time.perf_counter() - began) * 1000)
+
     try:
+        await other.reset(seed=0)
+        bare = Bare(other)
         for _ in range(repeats + 1):
-            for what, work in (("reset", lambda: env.reset(seed=0)), *[("step", lambda: env.step(click))] * 3):
-                began = time.perf_counter()
-                await work()
-                ours[what].append((time.perf_counter() - began) * 1000)
-                theirs[what].append(await asyncio.to_thread(peer.ms, what))
+            for what, work in (("reset", lambda: env.reset(seed=0)), *[("step", lambda: env.step(click))] * STEPS):
+                await timed("ours", what, work)
+                if what == "reset":
+                    await env.step(click)
+                    await timed("ours", "reset midway", work)
+                if gym:
+                    await timed("bare", what, partial(bare.play, what))
+                taken.setdefault(("peer", what), []).append(await asyncio.to_thread(peer.ms, what))
     finally:
         await asyncio.to_thread(peer.close)
         await env.close()
-    return [
-        Row(f"{what}: beside {KINDS[kind]}", *(statistics.median(one[what][1:]) for one in (ours, theirs)), "peer",
-            "ms", BARS[kind, what])
-        for what in ("reset", "step")
-    ]  # fmt: skip
+        await other.close()
+    return {which: times[1:] for which, times in taken.items()}
+
+
+async def beside(kind: str, pages: Sequence[str], repeats: int) -> list[Row]:
+    """Rows of a peer over some pages; what each page alone came to is printed."""
+    pooled: Taken = {}
+    for page in pages:
+        taken = await in_turn(kind, page, repeats)
+        middle = {which: statistics.median(times) for which, times in taken.items()}
+        told = ", ".join(f"{who} {what} {ms:.3g} ms" for (who, what), ms in sorted(middle.items()))
+        print(f"{KINDS[kind]}, {page}: {told}")
+        for which, times in taken.items():
+            pooled.setdefault(which, []).extend(times)
+    whole = {which: statistics.median(times) for which, times in pooled.items()}
+    rows = []
+    for what in ("reset", "step"):
+        peer = whole["peer", what]
+        rows.append(Row(f"{what}: beside {KINDS[kind]}", whole["ours", what], peer, "peer", "ms", BARS[kind, what]))
+        if ("bare", what) in whole:
+            name = f"ceiling of that: bare {what} with the same content"
+            rows.append(Row(name, whole["bare", what], peer, "peer", "ms"))
+    name, peer = f"reset in mid-episode: beside {KINDS[kind]}", whole["peer", "reset"]
+    rows.append(Row(name, whole["ours", "reset midway"], peer, "peer", "ms", BARS[kind, "reset"]))
+    return rows
 
 
 BARS = {
@@ -174,23 +243,73 @@ async def side_by_side(pages: int, steps: int) -> list[Row]:
     ]
 
 
+async def strangers(count: int) -> int:
+    """Of so many episodes at once on sites of one name: how many saw another's secret, in page or storage."""
+    secrets = [f"secret-{number:02d}-{number * 7919 % 10007}" for number in range(count)]
+    browser = open_browser()
+
+    def site(folder: Path, secret: str) -> Folder:
+        folder.mkdir()
+        (folder / "index.html").write_text(f"<!doctype html><title>{secret}</title><button>{secret}</button>")
+        return Folder(str(folder))
+
+    async def one(folder: Path, secret: str) -> set[str]:
+        keep = f"document.cookie = localStorage.all = document.cookie + localStorage.all + '{secret}'"
+        found: set[str] = set()
+        spec = PageSpec({"http://a.test": site(folder, secret)}, start="http://a.test/")
+        async with await browser.page(spec) as page:
+            for _ in range(3):
+                await page.act(Click(Target(role="button")))
+                kept = [await page.run(keep), await page.storage()]
+                found |= set(SECRET.findall(f"{await page.view(Wanted(tree=True, dom=True))}{kept}"))
+        return found
+
+    try:
+        with scratch_folder() as place:
+            seen = await asyncio.gather(*(one(place / secret, secret) for secret in secrets))
+    finally:
+        await browser.close()
+    if any(secret not in found for secret, found in zip(secrets, seen, strict=True)):
+        raise RuntimeError("an episode does not see its own secret: nothing was compared")
+    return sum(found != {secret} for secret, found in zip(secrets, seen, strict=True))
+
+
 async def compared(quick: bool) -> tuple[list[Row], dict[str, str]]:
     """All rows, and what is lacking of peers."""
     rows = await measured(10 if quick else 100)
     rows += await side_by_side(2 if quick else 16, 5 if quick else 40)
+    count = 8 if quick else 32
+    rows.append(
+        Row(
+            f"of {count} episodes at once, those that saw another's secret",
+            await strangers(count),
+            count,
+            "episodes",
+            "number",
+            0.0,
+            absolute=True,
+        )
+    )
     lacking = {kind: why for kind in KINDS if (why := missing(kind))}
     for kind in KINDS:
         if kind in lacking:
             print(f"{KINDS[kind]}: not measured, lacking {lacking[kind]}")
         else:
-            rows += await beside(kind, 2 if quick else 6)
+            rows += await beside(kind, PEERS_PAGES[:1] if quick else PEERS_PAGES, 2 if quick else 6)
     return rows, lacking
 
 
 def main() -> None:
     given = options(__doc__ or "")
     rows, lacking = asyncio.run(compared(given.quick))
-    finish("web_speed", rows, given, page=PAGE, not_measured=lacking)
+    finish(
+        "web_speed",
+        rows,
+        given,
+        page=PAGE,
+        peers_pages=PEERS_PAGES[:1] if given.quick else PEERS_PAGES,
+        not_measured=lacking,
+    )
 
 
 if __name__ == "__main__":
