@@ -39,7 +39,7 @@ trap finish EXIT
 
 # Tests on images and containers need these; where they cannot be had, such tests are skipped and say why.
 # A mirror with newer packages makes another image than the recipe's: that is said, and taken.
-"$VENV/bin/envgym" images build base || "$VENV/bin/envgym" images build base --accept || true
+"$VENV/bin/envgym" images build base --accept || true
 if [ -z "${DOCKER_HOST:-}" ] && [ "$(id -u)" -eq 0 ]; then
   scripts/dockerd.sh status || started=yes
   DOCKER_HOST=$(scripts/dockerd.sh start) && export DOCKER_HOST || true
@@ -51,6 +51,8 @@ if [ -z "${ENVGYM_VLLM_PYTHON:-}" ] && [ -x "$vllm" ]; then
   ENVGYM_VLLM_PYTHON=$(cd "$(dirname "$vllm")" && pwd)/python && export ENVGYM_VLLM_PYTHON
 fi
 
+# What was compiled once is read by the other lanes, by the slow half and by the hundreds of processes that tests start.
+unset PYTHONDONTWRITEBYTECODE
 # Plugins are named, not discovered: discovery loads what the suite does not use.
 export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 run() { # NAME, then arguments of pytest
@@ -64,9 +66,9 @@ run() { # NAME, then arguments of pytest
 worse() { echo $(($1 > $2 ? $1 : $2)); }
 
 # Three at once, of about the same length: those of sandboxes look at what the whole machine holds, so they are in one.
-# Browsers are with the environments that show pages.
+# Browsers are with the environments that show pages, commands where there is room.
 in_sandboxes=(tests/sandboxes --ignore=tests/sandboxes/browser tests/security)
-of_environments=(tests/environments tests/sandboxes/browser)
+of_environments=(tests/environments tests/sandboxes/browser tests/cli tests/third_party)
 alone=tests/test_benchmarks.py
 others=()
 for path in tests/*; do
