@@ -188,12 +188,12 @@ def _against(of: Candidate, credit: Floats, true: Floats, error: Floats, group: 
     wrong = np.where(credit[sure] == 0, 0.5, np.sign(credit[sure]) != np.sign(true[sure]))
     one, other = ranks(credit) - (len(true) - 1) / 2, ranks(true) - (len(true) - 1) / 2
     length = float(np.sqrt((one @ one) * (other @ other)))
-    excess, ways = _intervals(credit, true, error, group)
+    mse, excess, ways = _by_group(credit, true, error, group)
     return Held(
         of.name,
         of.data,
         len(true),
-        mse=float(np.mean((credit - true) ** 2)) - noise,
+        mse=mse,
         noise=noise,
         power=float(np.mean(true**2)) - noise,
         rank=float(one @ other) / length if length else 0.0,
@@ -205,22 +205,25 @@ def _against(of: Candidate, credit: Floats, true: Floats, error: Floats, group: 
     )
 
 
-def _intervals(
+def _by_group(
     credit: Floats, true: Floats, error: Floats, group: NDArray[np.intp], *, draws: int = 2000
-) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
-    """95 % of the error and of the cosine, from sums by group; as many groups as there are are drawn anew.
+) -> tuple[float, tuple[float, float] | None, tuple[float, float] | None]:
+    """The error, 95 % of it and of the cosine, from sums by group; as many groups as there are are drawn anew.
 
-    Source: Efron & Tibshirani (1993), chapter 13. None for fewer than two groups.
+    Source: Efron & Tibshirani (1993), chapter 13. No intervals for fewer than two groups. The error and its
+    interval add up the same numbers in the same way, so that rounding does not set them apart where both are zero.
     """
     names, at = np.unique(group, return_inverse=True)
+    of = (np.ones(len(true)), (credit - true) ** 2 - error**2, credit * true, credit**2, true**2)
+    sums = [np.bincount(at, values) for values in of]
+    mse = float(sums[1].sum() / sums[0].sum())
     if len(names) < 2:
-        return None, None
-    sums = (np.ones(len(true)), (credit - true) ** 2 - error**2, credit * true, credit**2, true**2)
+        return mse, None, None
     drawn = np.random.default_rng(0).integers(len(names), size=(draws, len(names)))
-    count, excess, product, one, other = (np.bincount(at, values)[drawn].sum(axis=1) for values in sums)
+    count, excess, product, one, other = (values[drawn].sum(axis=1) for values in sums)
     length = np.sqrt(one * other)
     ways = np.divide(product, length, out=np.zeros(draws), where=length > 0)
-    return _middle(excess / count), _middle(ways)
+    return mse, _middle(excess / count), _middle(np.clip(ways, -1, 1))
 
 
 def _middle(values: Floats) -> tuple[float, float]:
