@@ -57,8 +57,9 @@ _PYTHON = "python3"  # the sandbox's own, with the modules that its warm one has
 class Condition:
     """What is different from a plain run.
 
-    order: seed of the order of all tests, None for their own; reverse: that order backwards. hash_seed: of `hash` for text. zone: a POSIX time
-    zone. later_s: by how much the date is later. busy: processes that compute beside the tests.
+    order: seed of the order of all tests, None for their own; reverse: that order backwards. hash_seed: of `hash`
+    for text. zone: a POSIX time zone. later_s: by how much the date is later. busy: processes that compute beside
+    the tests.
     """
 
     name: str
@@ -81,8 +82,10 @@ PER_PACKAGE = (
     Condition("other time zone and date", zone="NPT-5:45", later_s=217 * _DAY_S + 11 * 3600),
     Condition("busy machine", busy=os.cpu_count() or 2),
 )
-"""What the whole suite of an unbroken package must pass, besides plain runs. An order and its reverse have every two
-tests in both orders."""
+"""What the whole suite of an unbroken package must pass, besides plain runs.
+
+An order and its reverse have every two tests both ways round.
+"""
 
 PER_TASK = (
     Condition(

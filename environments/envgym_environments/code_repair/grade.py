@@ -309,7 +309,7 @@ async def _put(sandbox: Sandbox, path: str, text: str | None) -> None:
 
 
 async def _byte_codes(trials: Trials, changed: Mapping[str, str | None]) -> dict[str, bytes]:
-    """Byte code by path, which `lint` has to make anyway, where every process that imports it would make it again."""
+    """Byte code by path: `lint` has to make it anyway, and who imports the text would make it again."""
     if not isinstance(trials.facts.layout, Layout):
         return {}
     texts = {path: text for path, text in changed.items() if text is not None and path.endswith(".py")}

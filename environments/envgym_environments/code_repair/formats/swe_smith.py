@@ -33,8 +33,11 @@ _NODE = (
     "else node --test --test-reporter=spec; fi ;;",
     "esac 2>&1",
 )
-"""The data set's own program has a command for each repository (`swesmith/profiles/javascript.py`): vitest, jest by
-`npm test`, mocha by `npm test`, or node's own. Which one a tree has is told by its `package.json` and what is there."""
+"""How the tests of a JavaScript tree are run: by what its `package.json` names, or what is there.
+
+The data set's own program has a command for each repository (`swesmith/profiles/javascript.py`): vitest, jest and
+mocha by `npm test`, or node's own.
+"""
 
 
 class SweSmith:

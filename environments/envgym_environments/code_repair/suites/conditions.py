@@ -49,8 +49,10 @@ ON_PROJECT = (
     Condition("other time zone and date", zone="NPT-5:45", later_s=217 * _DAY_S + 11 * 3600),
     Condition("busy machine", busy=os.cpu_count() or 2),
 )
-"""What the suite of an unbroken project must pass, besides plain runs, as far as it reaches that suite. An order and
-its reverse have every two tests in both orders; where a runner cannot reverse one, another is drawn."""
+"""What the suite of an unbroken project must pass, besides plain runs, as far as it reaches that suite.
+
+An order and its reverse have every two tests both ways round; where a runner cannot reverse one, another is drawn.
+"""
 
 ON_TASK = (
     Condition(

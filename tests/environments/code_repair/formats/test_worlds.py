@@ -285,7 +285,7 @@ RUNNERS = {
         "npx",
         "PASS test/sum.test.mjs\n  sums\n    ✓ adds (2 ms)\n    ✓ is nothing of nothing\n\n"
         "Test Suites: 1 passed, 1 total\nTests:       2 passed, 2 total\n",
-        "FAIL test/sum.test.mjs\n  sums\n    ✕ adds (2 ms)\n    ✓ is nothing of nothing\n\n  ● sums › adds\n\n"
+        "FAIL test/sum.test.mjs\n  sums\n    ✕ adds (2 ms)\n    ✓ is nothing of nothing\n\n  ● sums \u203a adds\n\n"
         "Test Suites: 1 failed, 1 total\nTests:       1 failed, 1 passed, 2 total\n",
     ),
 }
@@ -300,7 +300,7 @@ def test_a_smith_row_of_javascript_is_graded_by_the_runner_that_its_tree_has(run
         added, launcher, right, wrong = RUNNERS[runner]
         files |= {f"testbed/{name}": text for name, text in added.items()}
         files[f"usr/local/bin/{launcher}"] = (
-            "#!/bin/bash\nif node -e 'import(\"/testbed/src/total.mjs\").then((it) => "
+            '#!/bin/bash\nif node -e \'import("/testbed/src/total.mjs").then((it) => '
             "process.exit(it.total(1, 2) === 3 ? 0 : 1))'; then\n"
             f"cat <<'END'\n{right}END\nelse\ncat <<'END'\n{wrong}END\nexit 1\nfi\n"
         )

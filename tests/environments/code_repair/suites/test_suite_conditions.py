@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from envgym_environments.code_repair.certify import certificate_of
-from envgym_environments.code_repair.conditions import Condition, applied, clock_library
 from envgym_environments.code_repair.cli import tasks_command
+from envgym_environments.code_repair.conditions import Condition, applied, clock_library
 from envgym_environments.code_repair.factory import Plan, Yield
 from envgym_environments.code_repair.patch import make_patch
 from envgym_environments.code_repair.recheck import certified_again
