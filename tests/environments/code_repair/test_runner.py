@@ -67,6 +67,22 @@ def test_every_fixture_of_pytests_own_plugins_is_there_and_those_of_a_conftest_t
     assert report.outcomes == {f"{TEST}test_{name}": "passed" for name in given}
 
 
+def test_a_warm_interpreter_has_what_suites_import_of_the_standard_library(reports) -> None:
+    seen = "import sys\nSEEN = set(sys.modules)\n"
+    text = """
+import sys
+from small import SEEN
+
+def test_common():
+    assert {"asyncio", "unittest.mock", "statistics", "uuid", "zipfile"} <= SEEN
+
+def test_nothing_else():
+    assert not {"envgym", "numpy", "pydantic"} & SEEN
+"""
+    report = reports({"small.py": seen, "tests/test_small.py": text})
+    assert report.outcomes == {TEST + "test_common": "passed", TEST + "test_nothing_else": "passed"}, report.errors
+
+
 def test_a_failure_has_its_error_line_and_the_packages_frames(reports, code) -> None:
     report = reports(
         {"small.py": code.replace("value, high), low", "x").replace("min(value, high)", "hex(value).bad")}
