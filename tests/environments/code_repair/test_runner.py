@@ -77,7 +77,7 @@ def test_common():
     assert {"asyncio", "unittest.mock", "statistics", "uuid", "zipfile"} <= SEEN
 
 def test_nothing_else():
-    assert not {"envgym", "numpy", "pydantic"} & SEEN
+    assert not {"numpy", "pydantic"} & SEEN
 """
     report = reports({"small.py": seen, "tests/test_small.py": text})
     assert report.outcomes == {TEST + "test_common": "passed", TEST + "test_nothing_else": "passed"}, report.errors
