@@ -5,8 +5,8 @@
 The task is more-itertools with five tests that have to pass; a submission is graded as passing (the five tests,
 their twins, the whole suite) and as failing (the five tests). No two grades have the same one: what a grader
 remembers of a text, its byte code and its problems, would be no part of the second. The floor forks a process that
-has pytest and what it needs, nothing of the package, loaded, and runs the same tests there without a sandbox,
-canary, twin or supervisor: the five, and for a passing grade the whole suite in a second fork. Plain pytest starts
+has pytest, what it needs, and of the standard library what a grade's process has (and more, for it is the
+benchmark's), but nothing of the package, and runs the same tests there without a sandbox, canary, twin or supervisor: the five, and for a passing grade the whole suite in a second fork. Plain pytest starts
 an interpreter for each. The floor's package is unbroken and compiled beforehand, while a grade compiles the file
 that its submission changes.
 
@@ -45,7 +45,7 @@ FIVE = ("ChunkedTests::test_even", "FirstTests::test_many", "IlenTests::test_ile
         "FlattenTests::test_basic_usage")  # fmt: skip
 CORES = len(os.sched_getaffinity(0))
 LOADED = guest.__name__
-"""Importing it loads pytest, its plugins and what they need: the floor's forks have these, as a warm world has."""
+"""Importing it loads what a warm world has: pytest, its plugins and what suites import of the standard library."""
 PLAIN = ["-q", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-c", os.devnull, "--rootdir=."]
 BAR, SHARE = 1.2, 0.8
 """A grade's time beside the floor's; grades a second beside what saturates all cores."""
