@@ -6,8 +6,9 @@ The task is more-itertools with five tests that have to pass; a submission is gr
 their twins, the whole suite) and as failing (the five tests). No two grades have the same one: what a grader
 remembers of a text, its byte code and its problems, would be no part of the second. The floor forks a process that
 has pytest, what it needs, and of the standard library what a grade's process has (and more, for it is the
-benchmark's), but nothing of the package, and runs the same tests there without a sandbox, canary, twin or supervisor: the five, and for a passing grade the whole suite in a second fork. Plain pytest starts
-an interpreter for each. The floor's package is unbroken and compiled beforehand, while a grade compiles the file
+benchmark's), but nothing of the package, and runs the same tests there without a sandbox, canary, twin or
+supervisor: the five, and for a passing grade the whole suite in a second fork. Plain pytest starts an interpreter
+for each. The floor's package is unbroken and compiled beforehand, while a grade compiles the file
 that its submission changes.
 
 Each row shows the round whose ratio is the median, so both figures of a row saw the same load. Processor time is

@@ -48,7 +48,7 @@ class CodeRepairGrader:
     """
 
     name = "code-repair"
-    version = "6"
+    version = "7"
 
     def __init__(
         self, backend: SandboxBackend, *, memo: Memo | None = None, types: bool = False, thorough: bool = False
