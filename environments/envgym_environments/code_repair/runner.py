@@ -38,7 +38,7 @@ GUEST = "envgym_environments.code_repair.guest"
 PRELOAD = ("pytest", GUEST)
 """What a backend's warm interpreter should have imported (`World.preload`)."""
 
-_PROGRAM = Program(("referee", "pristine", "session", "supervisor", "guest"))
+_PROGRAM = Program(("referee", "pristine", "session", "queued", "supervisor", "guest"))
 
 WORKDIR = "/repo"
 """Where a package's tree lies inside the world."""
@@ -98,8 +98,9 @@ async def run_tests(  # noqa: PLR0913  # one parameter per bound or condition
     trace: also record which lines of the package each test executes (several times slower).
     fail_fast: stop at the first failure; tests that then do not run are "error" if they were selected.
     timeout_s: of the whole run (None: the sandbox's own). test_timeout_s: processor time of one test, which may
-    wait four times as long; reaching either fails that test. env: variables that a process takes when it starts,
-    such as a hash seed: with any, a fresh interpreter runs the tests in the place of the warm one.
+    wait four times as long, and longer by what it waited for a processor; reaching either fails that test. env:
+    variables that a process takes when it starts, such as a hash seed: with any, a fresh interpreter runs the tests
+    in the place of the warm one.
     Raises ValueError for an empty selection, SandboxDied when the sandbox itself is gone.
     """
     if selection is not None and not selection:

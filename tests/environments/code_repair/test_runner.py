@@ -125,6 +125,48 @@ def test_a_test_that_waits_for_ever_fails_by_its_deadline(reports, code) -> None
     assert not report.repeats, "time on the wall is not"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_what_a_test_waits_for_a_processor_is_not_counted(reports, code) -> None:
+    """Beside many others that compute, a fifth of a second takes some; so it does for a waited thread."""
+    spin = "end = time.process_time() + 0.25\n        while time.process_time() < end: pass"
+    text = f"""
+import os, threading, time
+
+def beside(body):
+    others = []
+    try:
+        for _ in range(8 * os.cpu_count()):
+            if not (pid := os.fork()):
+                while True: pass
+            others.append(pid)
+        body()
+    finally:
+        for pid in others:
+            os.kill(pid, 9)  # waiting for their end would be waiting indeed
+
+def test_total():
+    began = time.perf_counter()
+    def body():
+        {spin}
+    beside(body)
+    assert time.perf_counter() - began > 1.6, "else nothing was tried"
+
+def test_threads():
+    def body():
+        {spin}
+    thread = threading.Thread(target=body)
+    beside(lambda: (thread.start(), thread.join()))
+
+def test_waits():
+    beside(lambda: time.sleep(1000))
+"""
+    report = reports({"tests/test_small.py": text}, test_timeout_s=0.4)
+    assert report.outcomes[TEST + "test_total"] == "passed", report.errors
+    assert report.outcomes[TEST + "test_threads"] == "passed", report.errors
+    assert "Deadline" in report.errors[TEST + "test_waits"]
+
+
 def test_a_deadline_of_processor_time_repeats(reports, code) -> None:
     spins = "import signal; signal.setitimer(signal.ITIMER_REAL, 0)  # the other deadline, of a busy machine\n"
     report = reports(
