@@ -24,7 +24,7 @@ from envgym_environments.code_repair.suites.suite import Suite
 
 __all__ = ["Facts", "Trials", "Verdict", "error_class", "layout_or_suite"]
 
-_VERSION = "3"
+_VERSION = "4"
 """Of the rules by which tests are run and judged: a change of them (a deadline, a plugin) makes another number."""
 
 _TRACED, _TRACED_BESIDE = 16, 160
