@@ -12,8 +12,9 @@ for each. The floor's package is unbroken and compiled beforehand, while a grade
 that its submission changes.
 
 Each row shows the round whose ratio is the median, so both figures of a row saw the same load. Processor time is
-that of this process and all below it. "At once": a grade on every core, beside floors on every core, by elapsed
-time for each grade.
+that of this process and all below it. A grade's time is that up to its verdict, behind which its sandbox is closed.
+"At once": a grade on every core, beside floors on every core, by elapsed time for each grade, up to the end of the
+last sandbox.
 """
 
 import asyncio
@@ -32,12 +33,14 @@ import pytest
 from _harness import Row, finish, options, scratch_folder
 from envgym_environments.code_repair import guest
 from envgym_environments.code_repair.baseline import package_world
+from envgym_environments.code_repair.closing import Closing
 from envgym_environments.code_repair.grade import CodeRepairGrader
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.patch import make_patch
 from envgym_environments.code_repair.sources import layout_of, packages, source_tree
 from envgym_sandboxes.tree import processes
 
+from envgym.env import Grade
 from envgym.registry import make_backend
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task
@@ -124,17 +127,25 @@ def since(before: tuple[float, float]) -> tuple[float, float]:
     return wall - before[0], spent - before[1]
 
 
+def check(found: Grade, resolved: float) -> None:
+    """Whether a grade is what it should be."""
+    if found.channels["resolved"] != resolved:
+        raise RuntimeError(f"the grade should have resolved {resolved}, but is {found.channels}")
+
+
 async def graded(
     task: Task, backend: SandboxBackend, patches: Iterator[str], resolved: float
 ) -> tuple[float, float]:
-    """What a grade takes of which nothing is remembered: wall, processor."""
+    """What a grade takes of which nothing is remembered: wall up to its verdict, processor up to its last end."""
     patch = next(patches)
     grader = CodeRepairGrader(backend, memo=Memo())
     before = spent_ms()
     found = await grader.grade(task, patch)
-    if found.channels["resolved"] != resolved:
-        raise RuntimeError(f"the grade should have resolved {resolved}, but is {found.channels}")
-    return since(before)
+    ended = time.perf_counter()
+    await Closing.of(backend).over()
+    check(found, resolved)
+    _, spent = since(before)
+    return ended * 1e3 - before[0], spent
 
 
 async def grades_at_once(
@@ -145,10 +156,12 @@ async def grades_at_once(
 
     async def worker() -> None:
         for _ in range(times):
-            await graded(task, backend, made, resolved)
+            found = await CodeRepairGrader(backend, memo=Memo()).grade(task, next(made))
+            check(found, resolved)
 
     began = time.perf_counter()
     await asyncio.gather(*(worker() for _ in range(CORES)))
+    await Closing.of(backend).over()
     return (time.perf_counter() - began) * 1e3
 
 

@@ -14,6 +14,7 @@ from envgym.env import Grade
 from envgym.errors import EnvgymError, GraderFailure
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task
+from envgym_environments.code_repair.closing import Closing
 from envgym_environments.code_repair.comparisons import SITES
 from envgym_environments.code_repair.disguise import Disguise, make_disguise
 from envgym_environments.code_repair.hidden import Hidden, judge_imported
@@ -59,6 +60,7 @@ class CodeRepairGrader:
         self._sites = None if thorough else SITES
         self._backend = backend
         self._memo = Memo.of(backend) if memo is None else memo
+        self._closing = Closing.of(backend)
 
     async def grade(self, task: Task, submission: str) -> Grade:
         """A verdict. Raises GraderFailure when the sandbox or the runner broke."""
@@ -228,16 +230,19 @@ class CodeRepairGrader:
 
     @asynccontextmanager
     async def _changed(self, trials: Trials, changed: Mapping[str, str | None]) -> AsyncIterator[Sandbox]:
-        """A fresh sandbox in the task's base state with these files."""
+        """A fresh sandbox in the task's base state with these files; it is closed behind whoever had it."""
         compiling = asyncio.ensure_future(_byte_codes(trials, changed))  # while it begins
         try:
-            async with await self._backend.create(trials.world) as sandbox:
+            sandbox = await self._backend.create(trials.world)
+            try:
                 for path, text in changed.items():
                     await _put(sandbox, path, text)
                 for path, compiled in (await compiling).items():
                     await sandbox.write(path, compiled)
                 trials.begun.set()
                 yield sandbox
+            finally:
+                await self._closing.leave(sandbox)
         finally:
             await _ended_task(compiling)
 
