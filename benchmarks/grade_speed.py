@@ -5,14 +5,16 @@
 The task is more-itertools with five tests that have to pass; a submission is graded as passing (the five tests,
 their twins, the whole suite) and as failing (the five tests). No two grades have the same one: what a grader
 remembers of a text, its byte code and its problems, would be no part of the second. The floor forks a process that
-has pytest and what it needs, nothing of the package, loaded, and runs the same tests there without a sandbox,
-canary, twin or supervisor: the five, and for a passing grade the whole suite in a second fork. Plain pytest starts
-an interpreter for each. The floor's package is unbroken and compiled beforehand, while a grade compiles the file
+has pytest, what it needs, and of the standard library what a grade's process has (and more, for it is the
+benchmark's), but nothing of the package, and runs the same tests there without a sandbox, canary, twin or
+supervisor: the five, and for a passing grade the whole suite in a second fork. Plain pytest starts an interpreter
+for each. The floor's package is unbroken and compiled beforehand, while a grade compiles the file
 that its submission changes.
 
 Each row shows the round whose ratio is the median, so both figures of a row saw the same load. Processor time is
-that of this process and all below it. "At once": a grade on every core, beside floors on every core, by elapsed
-time for each grade.
+that of this process and all below it. A grade's time is that up to its verdict, behind which its sandbox is closed.
+"At once": a grade on every core, beside floors on every core, by elapsed time for each grade, up to the end of the
+last sandbox.
 """
 
 import asyncio
@@ -31,12 +33,14 @@ import pytest
 from _harness import Row, finish, options, scratch_folder
 from envgym_environments.code_repair import guest
 from envgym_environments.code_repair.baseline import package_world
+from envgym_environments.code_repair.closing import Closing
 from envgym_environments.code_repair.grade import CodeRepairGrader
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.patch import make_patch
 from envgym_environments.code_repair.sources import layout_of, packages, source_tree
 from envgym_sandboxes.tree import processes
 
+from envgym.env import Grade
 from envgym.registry import make_backend
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task
@@ -45,7 +49,7 @@ FIVE = ("ChunkedTests::test_even", "FirstTests::test_many", "IlenTests::test_ile
         "FlattenTests::test_basic_usage")  # fmt: skip
 CORES = len(os.sched_getaffinity(0))
 LOADED = guest.__name__
-"""Importing it loads pytest, its plugins and what they need: the floor's forks have these, as a warm world has."""
+"""Importing it loads what a warm world has: pytest, its plugins and what suites import of the standard library."""
 PLAIN = ["-q", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-c", os.devnull, "--rootdir=."]
 BAR, SHARE = 1.2, 0.8
 """A grade's time beside the floor's; grades a second beside what saturates all cores."""
@@ -123,17 +127,25 @@ def since(before: tuple[float, float]) -> tuple[float, float]:
     return wall - before[0], spent - before[1]
 
 
+def check(found: Grade, resolved: float) -> None:
+    """Whether a grade is what it should be."""
+    if found.channels["resolved"] != resolved:
+        raise RuntimeError(f"the grade should have resolved {resolved}, but is {found.channels}")
+
+
 async def graded(
     task: Task, backend: SandboxBackend, patches: Iterator[str], resolved: float
 ) -> tuple[float, float]:
-    """What a grade takes of which nothing is remembered: wall, processor."""
+    """What a grade takes of which nothing is remembered: wall up to its verdict, processor up to its last end."""
     patch = next(patches)
     grader = CodeRepairGrader(backend, memo=Memo())
     before = spent_ms()
     found = await grader.grade(task, patch)
-    if found.channels["resolved"] != resolved:
-        raise RuntimeError(f"the grade should have resolved {resolved}, but is {found.channels}")
-    return since(before)
+    ended = time.perf_counter()
+    await Closing.of(backend).over()
+    check(found, resolved)
+    _, spent = since(before)
+    return ended * 1e3 - before[0], spent
 
 
 async def grades_at_once(
@@ -144,10 +156,12 @@ async def grades_at_once(
 
     async def worker() -> None:
         for _ in range(times):
-            await graded(task, backend, made, resolved)
+            found = await CodeRepairGrader(backend, memo=Memo()).grade(task, next(made))
+            check(found, resolved)
 
     began = time.perf_counter()
     await asyncio.gather(*(worker() for _ in range(CORES)))
+    await Closing.of(backend).over()
     return (time.perf_counter() - began) * 1e3
 
 

@@ -43,23 +43,27 @@ import pytest
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.nodeid)  # however they were collected: a seed is one order
     random.Random(int(os.environ["ENVGYM_ORDER"])).shuffle(items)
+    if os.environ["ENVGYM_REVERSE"]:
+        items.reverse()
 """
-_BUSY = "import time\nend = time.monotonic() + 120\nwhile time.monotonic() < end: pass"
+_BUSY = "i=0; while [ $i -lt 200000000 ]; do i=$((i+1)); done"  # minutes, where nobody ends it
 _DAY_S = 86_400
-_PYTHON = "python3"  # the sandbox's own, with the modules that its warm one has
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
     """What is different from a plain run.
 
-    order: seed of the order of all tests, None for their own. hash_seed: of `hash` for text. zone: a POSIX time
-    zone. later_s: by how much the date is later. busy: processes that compute beside the tests.
+    order: seed of the order of all tests, None for their own; reverse: that order backwards. hash_seed: of `hash`
+    for text. zone: a POSIX time zone. later_s: by how much the date is later. busy: processes that compute beside
+    the tests.
     """
 
     name: str
     order: int | None = None
+    reverse: bool = False
     hash_seed: int = 0
     zone: str = "UTC"
     later_s: int = 0
@@ -73,19 +77,23 @@ class Condition:
 
 PER_PACKAGE = (
     Condition("shuffled order", order=1),
-    Condition("another shuffled order, other hash seed", order=2, hash_seed=4242),
+    Condition("that order reversed, other hash seed", order=1, reverse=True, hash_seed=4242),
     Condition("other time zone and date", zone="NPT-5:45", later_s=217 * _DAY_S + 11 * 3600),
     Condition("busy machine", busy=os.cpu_count() or 2),
 )
-"""What the whole suite of an unbroken package must pass, besides plain runs."""
+"""What the whole suite of an unbroken package must pass, besides plain runs.
+
+An order and its reverse have every two tests both ways round.
+"""
 
 PER_TASK = (
     Condition(
-        "shuffled order, other hash seed, time zone and date",
+        "shuffled order, other hash seed, time zone and date, busy machine",
         order=3,
         hash_seed=77,
         zone="NST3:30",
         later_s=400 * _DAY_S,
+        busy=os.cpu_count() or 2,
     ),
 )
 """Under what the covering tests of a task must do the same as in plain runs."""
@@ -108,6 +116,7 @@ def applied(
     left = replace(
         condition,
         order=condition.order if order else None,
+        reverse=condition.reverse and order,
         hash_seed=condition.hash_seed if hash_seed else 0,
         later_s=condition.later_s if later else 0,
     )
@@ -128,10 +137,11 @@ def _variables(condition: Condition) -> dict[str, str]:
     return {"PYTHONHASHSEED": str(condition.hash_seed), "TZ": condition.zone} | shifted_date(condition.later_s)
 
 
-async def order_variables(shell: Shell, seed: int) -> dict[str, str]:
+async def order_variables(shell: Shell, seed: int, *, reverse: bool) -> dict[str, str]:
     """The variables by which pytest takes its tests in the order of this seed. The plugin stays in ``/tmp``."""
     await shell.write(f"{_PLACE}/{_PLUGIN}.py", _SHUFFLE.encode())
-    return {"ENVGYM_ORDER": str(seed), "PYTEST_PLUGINS": _PLUGIN, "PYTHONPATH": _PLACE}
+    order = {"ENVGYM_ORDER": str(seed), "ENVGYM_REVERSE": "1" if reverse else ""}
+    return {**order, "PYTEST_PLUGINS": _PLUGIN, "PYTHONPATH": _PLACE}
 
 
 def shifted_date(later_s: int) -> dict[str, str]:
@@ -150,7 +160,7 @@ def shifted_date(later_s: int) -> dict[str, str]:
 @asynccontextmanager
 async def busy_machine(shell: Shell, count: int) -> Any:
     """So many processes that compute, as long as the context lasts."""
-    started = [await shell.start([_PYTHON, "-c", _BUSY]) for _ in range(count)]
+    started = [await shell.start(["sh", "-c", _BUSY]) for _ in range(count)]
     try:
         yield
     finally:
@@ -162,9 +172,10 @@ async def run_under(shell: Shell, layout: Layout, condition: Condition, **option
     """`run_tests` with these options under a condition. The files it needs stay in the sandbox's ``/tmp``."""
     env = _variables(condition) if condition.fresh else None
     if condition.order is not None:
-        env = {**(env or {}), **await order_variables(shell, condition.order)}
-        files = np.random.default_rng(condition.order).permutation(np.array(layout.tests, dtype=object))
-        layout = layout.model_copy(update={"tests": tuple(map(str, files))})
+        env = {**(env or {}), **await order_variables(shell, condition.order, reverse=condition.reverse)}
+        drawn = np.random.default_rng(condition.order).permutation(np.array(layout.tests, dtype=object))
+        files = tuple(map(str, drawn))
+        layout = layout.model_copy(update={"tests": files[::-1] if condition.reverse else files})
     if condition.busy and options.get("timeout_s"):
         options["timeout_s"] = options["timeout_s"] * (1 + condition.busy)
     async with busy_machine(shell, condition.busy):

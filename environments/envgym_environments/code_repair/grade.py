@@ -14,6 +14,7 @@ from envgym.env import Grade
 from envgym.errors import EnvgymError, GraderFailure
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task
+from envgym_environments.code_repair.closing import Closing
 from envgym_environments.code_repair.comparisons import SITES
 from envgym_environments.code_repair.disguise import Disguise, make_disguise
 from envgym_environments.code_repair.hidden import Hidden, judge_imported
@@ -48,7 +49,7 @@ class CodeRepairGrader:
     """
 
     name = "code-repair"
-    version = "6"
+    version = "7"
 
     def __init__(
         self, backend: SandboxBackend, *, memo: Memo | None = None, types: bool = False, thorough: bool = False
@@ -59,6 +60,7 @@ class CodeRepairGrader:
         self._sites = None if thorough else SITES
         self._backend = backend
         self._memo = Memo.of(backend) if memo is None else memo
+        self._closing = Closing.of(backend)
 
     async def grade(self, task: Task, submission: str) -> Grade:
         """A verdict. Raises GraderFailure when the sandbox or the runner broke."""
@@ -86,13 +88,14 @@ class CodeRepairGrader:
             return _channels(malformed=1.0) | similarity
         judge = self._suites_verdict if isinstance(facts.layout, Suite) else self._verdict
         before = {path: base.get(path) for path in changed}
-        quality = asyncio.ensure_future(_quality(trials, before, changed))  # while the sandbox begins
+        quality = asyncio.ensure_future(_quality(trials, before, changed))  # while the tests run
         try:
             if facts.kind in JUDGES:
                 channels, repeats = await JUDGES[facts.kind](trials, changed, judge)
                 channels = _channels(**channels)
             else:
                 channels, repeats = await judge(trials, changed)
+            trials.begun.set()  # there may have been none
             channels |= await quality
         finally:
             await _ended_task(quality)
@@ -108,19 +111,22 @@ class CodeRepairGrader:
         """
         facts, wanted = trials.facts, trials.facts.fail_to_pass
         found, disguise = await self._run(trials, changed, frozenset())
-        failed = _failed(found.first, wanted)
+        failed = _failed(found.report, wanted)
         if not found.void and failed and disguise.words:
             unfit = await self._unfit(trials)
             if unfit and (unfit & failed or failed - disguise.words.keys()):
                 found, disguise = await self._run(trials, changed, unfit)
         bare = [test for test in wanted if test.partition("[")[0] not in disguise.words]
-        passed = [test for test in bare if found.first.outcomes.get(test) == "passed"]
+        passed = [test for test in bare if found.report.outcomes.get(test) == "passed"]
         if found.void or (passed and await self._twins(trials, changed, passed)):
             return _channels(voided=1.0), True
-        first, whole = found.first, found.whole
-        repaired = _share(first, wanted)
-        if whole is None or repaired < 1.0 or not first.ok:
+        first, repaired = found.report, _share(found.report, wanted)
+        if repaired < 1.0 or not first.ok:
             return _channels(f2p=repaired, **_ended(first)), first.repeats
+        found = await self._whole(trials, changed)
+        if found.void:
+            return _channels(voided=1.0), True
+        whole = found.report
         kept, again = _kept(whole, facts), _share(whole, wanted)
         resolved = float(whole.ok and kept == 1.0 and again == 1.0)
         channels = _channels(
@@ -131,7 +137,7 @@ class CodeRepairGrader:
     async def _run(
         self, trials: Trials, changed: Mapping[str, str | None], bare: frozenset[str]
     ) -> tuple[Graded, Disguise]:
-        """One graded run in a fresh sandbox, in which the functions in `bare` have no disguise."""
+        """The failing tests in a fresh sandbox, where the functions in `bare` have no disguise."""
         facts = trials.facts
         assert isinstance(facts.layout, Layout)
         making = asyncio.ensure_future(_disguise(trials, bare, self._sites))  # while the sandbox begins
@@ -144,12 +150,24 @@ class CodeRepairGrader:
                     facts.fail_to_pass,
                     disguise,
                     run_s=facts.run_s,
-                    whole_s=10.0 + 4.0 * facts.run_s,
                     test_timeout_s=facts.test_s,
                 )
         finally:
             await _ended_task(making)
         return found, disguise
+
+    async def _whole(self, trials: Trials, changed: Mapping[str, str | None]) -> Graded:
+        """Every test, in a fresh sandbox: nothing that the failing tests wrote is there."""
+        facts = trials.facts
+        assert isinstance(facts.layout, Layout)
+        async with self._changed(trials, changed) as sandbox:
+            return await run_graded(
+                sandbox,
+                facts.layout,
+                facts.fail_to_pass,
+                run_s=10.0 + 4.0 * facts.run_s,
+                test_timeout_s=facts.test_s,
+            )
 
     async def _unfit(self, trials: Trials) -> frozenset[str]:
         """Functions of tests that stay without a disguise: in one, something fails even with the task's answer.
@@ -162,11 +180,11 @@ class CodeRepairGrader:
         async def run() -> Any:
             answer, wanted = await _answer(trials), trials.facts.fail_to_pass
             found, disguise = await self._run(trials, answer, frozenset())
-            failed, repeats = _failed(found.first, wanted), found.first.repeats
+            failed, repeats = _failed(found.report, wanted), found.report.repeats
             left = failed - disguise.words.keys()
             if failed and not left:
                 again, _ = await self._run(trials, answer, frozenset(failed))
-                left, repeats = _failed(again.first, wanted), repeats and again.first.repeats
+                left, repeats = _failed(again.report, wanted), repeats and again.report.repeats
             unfit = set(disguise.words) if left else failed
             return sorted(unfit) if repeats else Unwritten(sorted(unfit))
 
@@ -212,13 +230,21 @@ class CodeRepairGrader:
 
     @asynccontextmanager
     async def _changed(self, trials: Trials, changed: Mapping[str, str | None]) -> AsyncIterator[Sandbox]:
-        """A fresh sandbox in the task's base state with these files."""
-        async with await self._backend.create(trials.world) as sandbox:
-            for path, text in changed.items():
-                await _put(sandbox, path, text)
-                if text is not None and path.endswith(".py") and isinstance(trials.facts.layout, Layout):
-                    await _put_compiled(sandbox, path, text)
-            yield sandbox
+        """A fresh sandbox in the task's base state with these files; it is closed behind whoever had it."""
+        compiling = asyncio.ensure_future(_byte_codes(trials, changed))  # while it begins
+        try:
+            sandbox = await self._backend.create(trials.world)
+            try:
+                for path, text in changed.items():
+                    await _put(sandbox, path, text)
+                for path, compiled in (await compiling).items():
+                    await sandbox.write(path, compiled)
+                trials.begun.set()
+                yield sandbox
+            finally:
+                await self._closing.leave(sandbox)
+        finally:
+            await _ended_task(compiling)
 
 
 async def _ended_task(task: asyncio.Future[Any]) -> None:
@@ -256,6 +282,7 @@ async def _quality(
     trials: Trials, base: Mapping[str, str | None], changed: Mapping[str, str | None]
 ) -> dict[str, float]:
     """The channels that no test decides."""
+    await trials.begun.wait()
     python = [path for path in changed if path.endswith(".py")]
     found = {"patch_lines": float(patch_lines(base, changed))}
     if python:
@@ -286,11 +313,13 @@ async def _put(sandbox: Sandbox, path: str, text: str | None) -> None:
         await sandbox.write(path, text.encode("utf-8", "surrogatepass"))
 
 
-async def _put_compiled(sandbox: Sandbox, path: str, text: str) -> None:
-    """Its byte code, which `lint` had to make anyway, where every process that imports it would make it again."""
-    compiled = byte_code(text)
-    if compiled is not None:
-        await sandbox.write(cache_from_source(path, optimization=""), compiled)
+async def _byte_codes(trials: Trials, changed: Mapping[str, str | None]) -> dict[str, bytes]:
+    """Byte code by path: `lint` has to make it anyway, and who imports the text would make it again."""
+    if not isinstance(trials.facts.layout, Layout):
+        return {}
+    texts = {path: text for path, text in changed.items() if text is not None and path.endswith(".py")}
+    made = {cache_from_source(path, optimization=""): byte_code(text) for path, text in texts.items()}
+    return {path: code for path, code in made.items() if code is not None}
 
 
 def _failed(report: TestReport, wanted: Sequence[str]) -> set[str]:

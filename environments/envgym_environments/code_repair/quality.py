@@ -6,12 +6,15 @@ that a task is solved.
 
 import ast
 import builtins
+import contextlib
 import difflib
 import importlib.util
 import marshal
+import re
 import symtable
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
 
@@ -101,22 +104,54 @@ def problems(text: str | None) -> int:
     if code is None:
         return broken
     try:
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            table = symtable.symtable(text, "module.py", "exec")
-        return count + len(said) + _names(text, table)
+        found = _names(text)
     except _UNCOMPILED:  # what compiles may be nested too deeply to be looked at
         return broken
+    undefined, unused = found.used - found.bound - _KNOWN, found.imported - found.used
+    more = _looked_up(text, undefined, unused) if undefined or unused else 0
+    return count + found.warnings + more
 
 
-def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    yield table
-    for child in table.get_children():
-        yield from _scopes(child)
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of a stretch of a module: bound in it as the module's own, used as such, imported at its top."""
+
+    bound: frozenset[str]
+    used: frozenset[str]
+    imported: frozenset[str]
+    warnings: int
 
 
-def _names(text: str, table: symtable.SymbolTable) -> int:
-    """Undefined names and unused imports of a module; 0 where anything may be bound unseen."""
+_BEGINS = re.compile(r"(?<=\n\n)(?=(?:async )?def |class |@)")
+_FUTURE = re.compile(r"^from __future__ import \w+(?:, \w+)*\n", re.MULTILINE)
+
+
+def _names(text: str) -> _Names:
+    """Of a whole module: of its stretches, which are mostly those of the module before a patch.
+
+    What a name is to the module depends on nothing outside of the statement at its top that holds it, but for
+    imports of the future. A stretch that cannot be parsed alone is none: then the module is one.
+    """
+    future = _FUTURE.search(text)
+    if text.count("__future__") == (future is not None):
+        with contextlib.suppress(*_UNCOMPILED):
+            head, *rest = _BEGINS.split(text)
+            before = future[0] if future else ""
+            found = [_of_stretch(head), *(_of_stretch(before + one) for one in rest)]
+            return _Names(
+                frozenset().union(*(one.bound for one in found)),
+                frozenset().union(*(one.used for one in found)),
+                frozenset().union(*(one.imported for one in found)),
+                sum(one.warnings for one in found),
+            )
+    return _of_stretch(text)
+
+
+@lru_cache(maxsize=4096)
+def _of_stretch(text: str) -> _Names:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        table = symtable.symtable(text, "module.py", "exec")
     top = {one.get_name(): one for one in table.get_symbols()}
     kinds = ("is_assigned", "is_imported", "is_namespace", "is_declared_global")
     bound = {name for name, one in top.items() if any(getattr(one, kind)() for kind in kinds)}
@@ -125,12 +160,17 @@ def _names(text: str, table: symtable.SymbolTable) -> int:
         for one in () if scope is table else scope.get_symbols():
             bound |= {one.get_name()} if one.is_declared_global() else set()
             used |= {one.get_name()} if one.is_referenced() and one.is_global() else set()
-    undefined = used - bound - _KNOWN
-    unused = {name for name, one in top.items() if one.is_imported()} - used
-    return _looked_up(text, undefined, unused) if undefined or unused else 0
+    imported = {name for name, one in top.items() if one.is_imported()}
+    return _Names(frozenset(bound), frozenset(used), frozenset(imported), len(said))
 
 
-def _looked_up(text: str, undefined: set[str], unused: set[str]) -> int:
+def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    yield table
+    for child in table.get_children():
+        yield from _scopes(child)
+
+
+def _looked_up(text: str, undefined: frozenset[str], unused: frozenset[str]) -> int:
     """How many of these remain where the tree is looked at, which costs as much as everything else."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they were counted

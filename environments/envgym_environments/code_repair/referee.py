@@ -270,11 +270,6 @@ class Referee:
             self.void = self.void or "tests that must fail were left out"
         self.events.append(["exit", status, self.broken])
 
-    def all_passed(self, names: Sequence[str]) -> bool:
-        """Whether these passed in a run that is confirmed."""
-        fine = not self.broken and not self.void
-        return fine and all(self.outcomes.get(name) == "passed" for name in names)
-
 
 def _woven(names: Sequence[str], hidden: Sequence[Canary]) -> list[tuple[str, str]]:
     """The order in which tests and canaries run: each canary behind the item that it follows, in its module."""

@@ -148,9 +148,9 @@ def _unpack(text: str) -> dict[str, tuple[int, ...]]:
 
 @dataclass(slots=True)
 class Said:
-    """All that a supervisor said: its stages, in order, and why the grade is void."""
+    """All that a supervisor said: the events of its run, and why the grade is void."""
 
-    stages: list[Events] = field(default_factory=list)
+    events: Events = field(default_factory=Events)
     void: str = ""
     over: bool = False
     foreign: int = 0
@@ -160,16 +160,12 @@ class Said:
         kind = event[0]
         if self.over:
             raise ValueError("an event after the last")
-        if kind == "stage" and event[1] == len(self.stages):
-            self.stages.append(Events())
-        elif kind == "void":
+        if kind == "void":
             self.void = self.void or str(event[1])
         elif kind == "over":
             self.over = True
-        elif self.stages:
-            self.stages[-1].take(event)
-        elif kind != "late":
-            raise ValueError("an event of no stage")
+        else:
+            self.events.take(event)
 
 
 def read_said(stdout: bytes, nonce: str) -> Said:
@@ -186,8 +182,9 @@ def read_said(stdout: bytes, nonce: str) -> Said:
     return said
 
 
-def doubt_of(result: ExecResult, said: Said, events: Events, fail_fast: bool) -> str:
+def doubt_of(result: ExecResult, said: Said, fail_fast: bool) -> str:
     """Why the results are not confirmed; "" when the process's end and its results agree."""
+    events = said.events
     if result.timed_out or events.late:
         return "the run was killed at its deadline"
     if result.out_of_memory:
@@ -206,14 +203,14 @@ def doubt_of(result: ExecResult, said: Said, events: Events, fail_fast: bool) ->
 def report_of(
     result: ExecResult,
     said: Said,
-    events: Events,
     selection: Sequence[str] | None,
     *,
     fail_fast: bool = False,
 ) -> TestReport:
     """The report of one process; what was selected and has no result is an "error"."""
+    events = said.events
     outcomes, errors = dict(events.outcomes), dict(events.errors)
-    doubt = doubt_of(result, said, events, fail_fast)
+    doubt = doubt_of(result, said, fail_fast)
     if events.running is not None:
         outcomes[events.running] = "error"
         errors[events.running] = doubt

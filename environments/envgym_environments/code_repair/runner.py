@@ -4,23 +4,21 @@
 is not confirmed by the process's own exit code is never a pass. It does not judge a repair (see `grade`).
 """
 
-import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from envgym.sandbox import WARM_PYTHON, ExecResult, Shell
 from envgym.task import Task
+from envgym_environments.code_repair.boot import BOOT, Program
 from envgym_environments.code_repair.disguise import Disguise
 from envgym_environments.code_repair.report import Events, Outcome, Said, TestReport, read_said, report_of
 from envgym_environments.code_repair.twins import Twins
 
 __all__ = [
-    "BOOT",
     "GUEST",
     "PRELOAD",
     "WORKDIR",
@@ -40,27 +38,7 @@ GUEST = "envgym_environments.code_repair.guest"
 PRELOAD = ("pytest", GUEST)
 """What a backend's warm interpreter should have imported (`World.preload`)."""
 
-_PARTS = ("referee", "pristine", "session", "supervisor", "guest")
-"""Modules that are sent as source where they are not preloaded, in an order in which they can be imported."""
-
-BOOT = """
-import json, os, sys
-def read(size):
-    data = b""
-    while len(data) < size and (more := os.read(0, size - len(data))):
-        data += more
-    return data
-request = json.loads(read(int(read(8))))
-for name, source in request.pop("sources").items():
-    if name not in sys.modules:
-        sys.modules[name] = type(sys)(name)
-        exec(compile(source, name.rpartition(".")[2] + ".py", "exec"), sys.modules[name].__dict__)
-sys.modules[name].start(request)
-"""
-"""Reads a request from standard input, takes modules that it brings as source, and starts the last of them."""
-
-_PACKAGE = "envgym_environments.code_repair"
-_SOURCES = {f"{_PACKAGE}.{name}": files(_PACKAGE).joinpath(f"{name}.py").read_text() for name in _PARTS}
+_PROGRAM = Program(("referee", "pristine", "session", "queued", "supervisor", "guest"))
 
 WORKDIR = "/repo"
 """Where a package's tree lies inside the world."""
@@ -120,8 +98,9 @@ async def run_tests(  # noqa: PLR0913  # one parameter per bound or condition
     trace: also record which lines of the package each test executes (several times slower).
     fail_fast: stop at the first failure; tests that then do not run are "error" if they were selected.
     timeout_s: of the whole run (None: the sandbox's own). test_timeout_s: processor time of one test, which may
-    wait four times as long; reaching either fails that test. env: variables that a process takes when it starts,
-    such as a hash seed: with any, a fresh interpreter runs the tests in the place of the warm one.
+    wait four times as long, and longer by what it waited for a processor; reaching either fails that test. env:
+    variables that a process takes when it starts, such as a hash seed: with any, a fresh interpreter runs the tests
+    in the place of the warm one.
     Raises ValueError for an empty selection, SandboxDied when the sandbox itself is gone.
     """
     if selection is not None and not selection:
@@ -132,23 +111,18 @@ async def run_tests(  # noqa: PLR0913  # one parameter per bound or condition
         tests = tuple(name for name in layout.tests if name in wanted)
     if not tests:
         empty = ExecResult(exit_code=0, stdout=b"", stderr=b"", wall_s=0.0)
-        return report_of(empty, Said(over=True), Events(exit=(5, "")), selection)
+        return report_of(empty, Said(Events(exit=(5, "")), over=True), selection)
     stage = _stage(selection, graded=False)
     known = _known(layout, tests, trace=trace, fail_fast=fail_fast, test_timeout_s=test_timeout_s)
-    result, said = await _play(shell, known, [stage], timeout_s=timeout_s, env=env)
-    events = said.stages[0] if said.stages else Events()
-    return report_of(result, said, events, selection, fail_fast=fail_fast)
+    result, said = await _play(shell, known, stage, timeout_s=timeout_s, env=env)
+    return report_of(result, said, selection, fail_fast=fail_fast)
 
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """What a graded run found. void: why it is worth nothing ("" when it counts): a canary passed.
+    """What a graded run found. void: why it is worth nothing ("" when it counts): a canary passed."""
 
-    first: the tests that have to pass. whole: every test, None where it was not run.
-    """
-
-    first: TestReport
-    whole: TestReport | None
+    report: TestReport
     void: str = ""
 
 
@@ -156,28 +130,21 @@ async def run_graded(
     shell: Shell,
     layout: Layout,
     wanted: Sequence[str],
-    disguise: Disguise,
+    disguise: Disguise | None = None,
     *,
     run_s: float,
-    whole_s: float,
     test_timeout_s: float,
 ) -> Graded:
-    """Run the `wanted` tests, disguised, and, once they pass, every test; with secret canaries, see `referee`.
+    """Run the `wanted` tests in disguise, or every test undisguised; with secret canaries, see `referee`.
 
-    run_s, whole_s: limits of the two runs. The shell's sandbox should be a fresh one.
+    run_s: limit of the run. The shell's sandbox must be one in which nothing ran before.
     """
-    stages = [
-        _stage(wanted, graded=True, must=wanted, limit_s=run_s)
-        | {"texts": disguise.files, "words": disguise.words},
-        _stage(None, graded=True, must=wanted, limit_s=whole_s),
-    ]
+    stage = _stage(None if disguise is None else wanted, graded=True, must=wanted, limit_s=run_s)
+    if disguise is not None:
+        stage |= {"texts": disguise.files, "words": disguise.words}
     known = _known(layout, layout.tests, test_timeout_s=test_timeout_s)
-    result, said = await _play(shell, known, stages, timeout_s=10.0 + run_s + whole_s)
-    reports = [
-        report_of(result, said, events, names) for events, names in zip(said.stages, (wanted, None), strict=False)
-    ]
-    first = reports[0] if reports else report_of(result, said, Events(), wanted)
-    return Graded(first, reports[1] if len(reports) > 1 else None, said.void)
+    result, said = await _play(shell, known, stage, timeout_s=10.0 + run_s)
+    return Graded(report_of(result, said, stage["selection"]), said.void)
 
 
 async def run_twins(
@@ -194,8 +161,8 @@ async def run_twins(
     selection = [name for name in wanted if name.partition("[")[0] in twins.held]
     stage = _stage(selection, graded=False, twins=twins.held, limit_s=run_s)
     known = _known(layout, layout.tests, test_timeout_s=test_timeout_s)
-    result, said = await _play(shell, known, [stage], timeout_s=10.0 + run_s)
-    report = report_of(result, said, said.stages[0] if said.stages else Events(), selection)
+    result, said = await _play(shell, known, stage, timeout_s=10.0 + run_s)
+    report = report_of(result, said, selection)
     missed = [name for name in selection if report.outcomes[name] != "failed"]
     return said.void or report.doubt or (f"{missed[0]} did not fail although it was changed" if missed else "")
 
@@ -230,15 +197,13 @@ def _known(layout: Layout, tests: Sequence[str], *, trace: Trace | None = None, 
 async def _play(
     shell: Shell,
     known: dict[str, Any],
-    stages: Sequence[dict[str, Any]],
+    stage: dict[str, Any],
     *,
     timeout_s: float | None,
     env: Mapping[str, str] | None = None,
 ) -> tuple[ExecResult, Said]:
     nonce = secrets.token_hex(16)
-    public = json.dumps(known | {"sources": _SOURCES, "processes": len(stages)}).encode()
-    secret = json.dumps({"nonce": nonce, "stages": stages}).encode()
-    stdin = b"%8d" % len(public) + public + secret
+    stdin = _PROGRAM.input(known, {"nonce": nonce, "stage": stage})
     python = "python3" if env else WARM_PYTHON
     result = await shell.exec([python, "-c", BOOT], stdin=stdin, env=env, timeout_s=timeout_s)
     return result, read_said(result.stdout, nonce)

@@ -23,6 +23,23 @@ for _name in ("unittest", "doctest", "pdb", "difflib", "xml.etree.ElementTree", 
 for _name in default_plugins:
     importlib.import_module(f"_pytest.{_name}")
 
+_COMMON = (
+    "argparse", "ast", "asyncio", "base64", "binascii", "bisect", "codecs", "concurrent.futures.thread",
+    "dataclasses", "fractions", "gzip", "hashlib", "heapq", "hmac", "html", "html.entities", "importlib.metadata",
+    "importlib.resources", "json", "logging", "platform", "queue", "random", "shutil", "socket", "statistics",
+    "string", "struct", "subprocess", "tempfile", "textwrap", "threading", "timeit", "tracemalloc", "unicodedata",
+    "unittest.mock", "urllib.parse", "uuid", "xml.parsers.expat", "zipfile", "zlib",
+)  # fmt: skip
+"""What two or more of the packages that tasks are made of, or their tests, import of the standard library.
+
+No patch changes these, and one of them alone (`unittest.mock`, which brings asyncio and ssl) takes as long as a
+quarter of a session of five tests.
+"""
+
+if __spec__ is not None:  # a warm interpreter's: who got the source has one run only
+    for _name in _COMMON:
+        importlib.import_module(_name)
+
 _LEFT_OUT = (
     "cacheprovider",
     "faulthandler",

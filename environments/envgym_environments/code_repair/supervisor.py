@@ -1,8 +1,8 @@
 """The process in the sandbox that stands above the tested ones: it alone holds the way out and the secrets.
 
-It forks one process per stage before it reads a secret, closes its memory and descriptors to processes of the same
-user, takes what tested processes say over a pipe of their own, learns from the kernel how they ended, and kills
-what they left behind. What it believes is `referee`'s business. Standard library only: it may have come as source.
+It forks the tested process before it reads a secret, closes its memory and descriptors to processes of the same
+user, takes what that one says over a pipe of its own, learns from the kernel how it ended, and kills what it left
+behind. What it believes is `referee`'s business. Standard library only: it may have come as source.
 """
 
 import contextlib
@@ -107,36 +107,33 @@ def close_memory() -> None:
 
 
 def main(request: dict[str, Any], run: Run) -> NoReturn:
-    """Play the stages of a run. `request` is what tested processes may know; the rest is still to be read.
+    """Play a run. `request` is what the tested process may know; the rest is still to be read.
 
-    run: ``run(request, socket)``, what a tested process does.
+    run: ``run(request, socket)``, what the tested process does.
     """
     close_memory()
-    waiting: list[Tested] = []
-    for _ in range(request["processes"]):
-        waiting.append(Tested(run, request, waiting))
+    tested = Tested(run, request, [])
     with open(0, "rb", closefd=False) as rest:
         secret: dict[str, Any] = json.loads(rest.read())
-    play, status = _Play(secret, waiting), 1
+    play, status = _Play(secret["nonce"], tested), 1
     try:
-        play.all()
+        play.stage(secret["stage"])
         status = 0
     except Exception:  # what broke here is told, and no result is confirmed
         traceback.print_exc()
     finally:
-        for one in waiting:
-            one.end()
-        kill_strays({0})
+        if tested.pid:
+            tested.end()
+        kill_strays(set())
         os._exit(status)
 
 
 class _Play:
-    """One run: stages in order, each by a waiting process; what is found goes out soon."""
+    """One run, by a process that waits for it; what is found goes out soon."""
 
-    def __init__(self, secret: dict[str, Any], waiting: list[Tested]) -> None:
-        self.nonce: bytes = secret["nonce"].encode() + b" "
-        self.secret = secret
-        self.waiting = waiting
+    def __init__(self, nonce: str, tested: Tested) -> None:
+        self.nonce = nonce.encode() + b" "
+        self.tested = tested
         self._unsaid = b""
         self._flushed = 0.0
 
@@ -152,36 +149,25 @@ class _Play:
         while data:
             data = data[os.write(1, data) :]
 
-    def all(self) -> None:
-        """Every stage, up to one in which a test that has to pass does not."""
+    def stage(self, stage: dict[str, Any]) -> None:
+        """Take what the process says until it has ended, and pass on what is believed."""
         try:
-            self._stages()
+            self._stage(stage)
         finally:
             self.flush()
 
-    def _stages(self) -> None:
-        for number, stage in enumerate(self.secret["stages"]):
-            referee = self.stage(number, stage)
-            if referee.void:
-                self.say(["void", referee.void])
-            if not referee.all_passed(stage["must"]) or not stage["must"]:
-                break
-        self.say(["over"])
-
-    def stage(self, number: int, stage: dict[str, Any]) -> Referee:
-        """One run: take what its process says until it has ended, and pass on what is believed."""
+    def _stage(self, stage: dict[str, Any]) -> None:
         referee = Referee(graded=stage["graded"], must=stage["must"], twins=stage["twins"], words=stage["words"])
-        tested = self.waiting.pop()
-        self.say(["stage", number])
-        deadline = time.monotonic() + stage["limit_s"] if stage["limit_s"] else None
+        tested, deadline = self.tested, None
+        if stage["limit_s"]:
+            deadline = time.monotonic() + stage["limit_s"]
         with contextlib.suppress(BrokenPipeError):  # it has ended already
             tested.go({key: stage[key] for key in ("selection", "graded", "texts")})
         late = self._listen(tested, referee, deadline)
         referee.ended(tested.end() if late or not self._last(tested, referee) else tested.wait())
-        kill_strays({one.pid for one in self.waiting})
+        kill_strays(set())
         self.say(*([["late"]] if late else []), *referee.events)
-        referee.events.clear()
-        return referee
+        self.say(*([["void", referee.void]] if referee.void else []), ["over"])
 
     def _listen(self, tested: Tested, referee: Referee, deadline: float | None) -> bool:
         """Until the process has ended, lied or said its last; whether its time was up."""

@@ -6,6 +6,7 @@ Every run gets a sandbox of its own that is closed behind it, so nothing a test 
 no episode and knows no answer.
 """
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from envgym_environments.code_repair.suites.suite import Suite
 
 __all__ = ["Facts", "Trials", "Verdict", "error_class", "layout_or_suite"]
 
-_VERSION = "3"
+_VERSION = "4"
 """Of the rules by which tests are run and judged: a change of them (a deadline, a plugin) makes another number."""
 
 _TRACED, _TRACED_BESIDE = 16, 160
@@ -145,7 +146,10 @@ def world_text(world: World, path: str) -> str | None:
 
 
 class Trials:
-    """Runs one task's tests on edited states. Cheap to make; holds nothing open."""
+    """Runs one task's tests on edited states. Cheap to make; holds nothing open.
+
+    begun: set once tests run: until then whoever computes here keeps them waiting.
+    """
 
     def __init__(self, task: Task, backend: SandboxBackend, memo: Memo) -> None:
         self.facts = Facts.of(task)
@@ -154,6 +158,7 @@ class Trials:
         self.world = task.world
         self.backend = backend
         self.memo = memo
+        self.begun = asyncio.Event()
 
     async def source(self, path: str) -> str | None:
         """The text of a file (relative to the workdir) in the task's base state."""

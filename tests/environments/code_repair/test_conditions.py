@@ -74,6 +74,7 @@ def test_every_condition_reaches_the_tests(tmp_path, in_backend) -> None:
             for condition in (
                 Condition("plain"),
                 Condition("order", order=1),
+                Condition("reversed", order=1, reverse=True),
                 Condition("hash", hash_seed=5),
                 Condition("zone", zone="NPT-5:45"),
                 Condition("date", later_s=400 * 86_400),
@@ -86,6 +87,7 @@ def test_every_condition_reaches_the_tests(tmp_path, in_backend) -> None:
     assert list(found["plain"].outcomes) == [f"tests/test_telling.py::test_{name}" for name in "abcd"]
     assert set(found["order"].outcomes) == set(found["plain"].outcomes)
     assert list(found["order"].outcomes) != list(found["plain"].outcomes)
+    assert list(found["reversed"].outcomes) == list(found["order"].outcomes)[::-1]
     assert told["hash"][0] != told["plain"][0]
     assert (told["plain"][1], told["zone"][1]) == ("+0000", "+0545")
     assert told["busy"][:2] == told["plain"][:2]
@@ -108,7 +110,7 @@ def test_tests_that_depend_on_order_or_zone_are_quarantined_with_the_reason(smal
     package: Package = small
     conditions = (
         Condition("shuffled order", order=1),
-        Condition("another order", order=2, hash_seed=3),
+        Condition("that order reversed", order=1, reverse=True, hash_seed=3),
         Condition("other time zone", zone="NPT-5:45"),
     )
     found = []

@@ -97,6 +97,23 @@ def test_changed_tests_and_test_configuration_do_not_count(broken, in_backend) -
     in_backend(body)
 
 
+def test_nothing_that_the_failing_tests_wrote_is_there_when_the_whole_suite_runs(broken, in_backend) -> None:
+    mark = "import os\n    open('mark', 'a').write(str(os.getpid()) + ' ')"
+    wrong = "\n    result += len(set(open('mark').read().split())) > 1"
+
+    async def body(backend) -> None:
+        trials = Trials(broken, backend, Memo())
+        source = await trials.source("small.py") or ""
+        text = source.replace("    result = start", f"    {mark}\n    result = start")
+        text = text.replace("-= value", "+= value")
+        text = text.replace("    return result", f"{wrong}\n    return result")
+        patch = make_patch({"small.py": source}, {"small.py": text})
+        found = (await CodeRepairGrader(backend, memo=Memo()).grade(broken, patch)).channels
+        assert (found["resolved"], found["f2p"], found["p2p"]) == (1.0, 1.0, 1.0)
+
+    in_backend(body)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "code",

@@ -6,7 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from envgym_environments.code_repair.quality import byte_code, patch_lines, patch_similarity, problems
+from envgym_environments.code_repair.quality import (
+    _names,
+    _of_stretch,
+    byte_code,
+    patch_lines,
+    patch_similarity,
+    problems,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,6 +74,31 @@ def test_lines_are_those_added_and_removed() -> None:
 )
 def test_problems_are_counted(text: str, count: int) -> None:
     assert problems(text) == count
+
+
+STRETCHES = (
+    "import os\nimport json\n",
+    "from __future__ import annotations\n",
+    "from __future__ import (\n    annotations,\n)\n",
+    "def f(a: os.PathLike) -> 'json':\n    return late(a)\n",
+    "@decorated\n\n\ndef g():\n    global told\n    told = 1\n",
+    "@decorated\n@twice\nclass A(Missing):\n    x = 1\n\n    def h(self):\n        return x, os\n",
+    "if os:\n    late = 1\nelse:\n    late = 2\n",
+    'TEXT = """\n\ndef shown(): pass\n\nclass Shown: pass\n"""\n',
+    "async def k():\n    async with told as late:\n        yield late, '\\d'\n",
+    "x = (1\n\n\n)\n",
+    "def outer():\n    y = 1\n\n    def inner():\n        nonlocal y\n        y = z\n    return inner\n",
+)
+
+
+@given(st.lists(st.sampled_from(STRETCHES), max_size=6), st.sampled_from(["\n\n", "\n\n\n", ""]))
+def test_the_names_of_a_module_are_those_of_its_stretches(stretches: list[str], between: str) -> None:
+    text = between.join(stretches)
+    try:
+        whole = _of_stretch(text)
+    except SyntaxError:
+        return
+    assert _names(text) == whole
 
 
 def test_byte_code_is_what_an_import_would_make_and_only_where_it_would_say_nothing(tmp_path: Path) -> None:

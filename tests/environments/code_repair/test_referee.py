@@ -4,13 +4,22 @@ from typing import Any
 
 import pytest
 from envgym_environments.code_repair.referee import Referee, canaries
-from envgym_environments.code_repair.report import Events, Said, doubt_of, read_said, report_of
+from envgym_environments.code_repair.report import Said, doubt_of, read_said, report_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from envgym.sandbox import ExecResult
 
 NAMES = ["tests/test_a.py::test_one", "tests/test_a.py::test_two"]
+
+
+def believed(referee: Referee, names: list[str]) -> bool:
+    """Whether what was passed on says that these passed, in a run that is confirmed."""
+    said = Said()
+    for event in (*referee.events, ["over"]):
+        said.take(event)
+    result = ExecResult(exit_code=0, stdout=b"", stderr=b"", wall_s=0.0)
+    return report_of(result, said, names).ok and not referee.void
 
 
 def honest(referee: Referee, outcomes: dict[str, str]) -> Referee:
@@ -39,7 +48,7 @@ def honest(referee: Referee, outcomes: dict[str, str]) -> Referee:
 def test_an_honest_process_is_believed_whatever_it_is_told_to_do(seed: int) -> None:
     referee = honest(Referee(graded=True, must=NAMES, chance=random.Random(seed)), dict.fromkeys(NAMES, "passed"))
     assert (referee.void, referee.broken) == ("", "")
-    assert referee.all_passed(NAMES)
+    assert believed(referee, NAMES)
 
 
 @given(st.integers(0, 2**32))
@@ -57,7 +66,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("end"), st.sampled_from(["passed", "failed", 7]), st.just(""), st.just([]), st.floats()),
     st.tuples(st.just("done"), st.sampled_from([0, 1]), st.integers(0, 9)),
     st.tuples(st.text(max_size=9), st.integers() | st.none() | st.lists(st.integers())),
-    st.sampled_from([["broken"], ["all_passed", NAMES], ["judge", "a", "b", "c"], [], {}, 3]),
+    st.sampled_from([["broken"], ["take", NAMES], ["judge", "a", "b", "c"], [], {}, 3]),
 )  # fmt: skip
 LINES = st.one_of(EVENTS.map(lambda event: json.dumps(event).encode()), st.binary(max_size=60))
 
@@ -68,7 +77,7 @@ def test_no_bytes_of_a_tested_process_that_ran_no_canary_are_a_pass(lines: list[
     for line in lines:
         referee.take(line)
     referee.ended(status)
-    assert not referee.all_passed(NAMES)
+    assert not believed(referee, NAMES)
 
 
 @given(st.lists(LINES, max_size=20), st.integers(-9, 5))
@@ -78,7 +87,7 @@ def test_nothing_is_believed_of_a_process_that_says_more_than_fits(lines: list[b
     for line in (*(json.dumps(event).encode() for event in said), *lines):
         referee.take(line)
     referee.ended(status)
-    assert not referee.all_passed(NAMES)
+    assert not believed(referee, NAMES)
 
 
 @given(st.integers(0, 2**32), st.sampled_from(NAMES))
@@ -104,7 +113,7 @@ def test_a_canary_that_passes_is_skipped_or_is_left_out_voids_the_grade() -> Non
         done = len(referee._order or []) if outcome else 1
         referee.take(json.dumps(["done", 1, done]).encode())
         referee.ended(1)
-        assert not referee.all_passed(NAMES[:1])
+        assert not believed(referee, NAMES[:1])
         assert referee.void or outcome is None
 
 
@@ -113,10 +122,8 @@ def test_what_comes_back_from_a_sandbox_is_no_pass_without_the_nonce(lines: list
     stdout = b"\n".join(lines)
     result = ExecResult(exit_code=0 if ended else 1, stdout=stdout, stderr=b"", wall_s=0.0)
     said = read_said(stdout, "n" * 32)
-    events = said.stages[0] if said.stages else Events()
-    report = report_of(result, said, events, NAMES)
-    assert not report.ok
-    assert doubt_of(result, said, events, False)
+    assert not report_of(result, said, NAMES).ok
+    assert doubt_of(result, said, False)
 
 
 @given(st.lists(LINES, max_size=20))

@@ -67,6 +67,22 @@ def test_every_fixture_of_pytests_own_plugins_is_there_and_those_of_a_conftest_t
     assert report.outcomes == {f"{TEST}test_{name}": "passed" for name in given}
 
 
+def test_a_warm_interpreter_has_what_suites_import_of_the_standard_library(reports) -> None:
+    seen = "import sys\nSEEN = set(sys.modules)\n"
+    text = """
+import sys
+from small import SEEN
+
+def test_common():
+    assert {"asyncio", "unittest.mock", "statistics", "uuid", "zipfile"} <= SEEN
+
+def test_nothing_else():
+    assert not {"numpy", "pydantic"} & SEEN
+"""
+    report = reports({"small.py": seen, "tests/test_small.py": text})
+    assert report.outcomes == {TEST + "test_common": "passed", TEST + "test_nothing_else": "passed"}, report.errors
+
+
 def test_a_failure_has_its_error_line_and_the_packages_frames(reports, code) -> None:
     report = reports(
         {"small.py": code.replace("value, high), low", "x").replace("min(value, high)", "hex(value).bad")}
@@ -107,6 +123,48 @@ def test_a_test_that_waits_for_ever_fails_by_its_deadline(reports, code) -> None
     assert report.failing == (TEST + "test_last",)
     assert "Deadline" in report.errors[TEST + "test_last"]
     assert not report.repeats, "time on the wall is not"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_what_a_test_waits_for_a_processor_is_not_counted(reports, code) -> None:
+    """Beside many others that compute, a fifth of a second takes some; so it does for a waited thread."""
+    spin = "end = time.process_time() + 0.25\n        while time.process_time() < end: pass"
+    text = f"""
+import os, threading, time
+
+def beside(body):
+    others = []
+    try:
+        for _ in range(8 * os.cpu_count()):
+            if not (pid := os.fork()):
+                while True: pass
+            others.append(pid)
+        body()
+    finally:
+        for pid in others:
+            os.kill(pid, 9)  # waiting for their end would be waiting indeed
+
+def test_total():
+    began = time.perf_counter()
+    def body():
+        {spin}
+    beside(body)
+    assert time.perf_counter() - began > 1.6, "else nothing was tried"
+
+def test_threads():
+    def body():
+        {spin}
+    thread = threading.Thread(target=body)
+    beside(lambda: (thread.start(), thread.join()))
+
+def test_waits():
+    beside(lambda: time.sleep(1000))
+"""
+    report = reports({"tests/test_small.py": text}, test_timeout_s=0.4)
+    assert report.outcomes[TEST + "test_total"] == "passed", report.errors
+    assert report.outcomes[TEST + "test_threads"] == "passed", report.errors
+    assert "Deadline" in report.errors[TEST + "test_waits"]
 
 
 def test_a_deadline_of_processor_time_repeats(reports, code) -> None:
@@ -188,18 +246,18 @@ def test_printing_results_is_no_result(reports, code) -> None:
 
 
 def test_results_that_contradict_the_exit_code_are_doubted() -> None:
-    def judged(status: int, *lines: str) -> Referee:
+    def broken(status: int, *lines: str) -> str:
         referee = Referee()
         for line in lines:
             referee.take(line.encode())
         referee.ended(status)
-        return referee
+        return referee.broken
 
     passed = ('["items", ["t"]]', '["start", "t"]', '["end", "passed", "", [], 0.1]')
-    assert judged(0, *passed, '["done", 0, 1]').all_passed(["t"])
-    assert not judged(1, *passed, '["done", 0, 1]').all_passed(["t"])
-    assert not judged(1, *passed, '["done", 1, 1]').all_passed(["t"])
-    assert not judged(0, *passed, '["done", 0, 2]').all_passed(["t"])
-    assert not judged(0, *passed).all_passed(["t"])
+    assert not broken(0, *passed, '["done", 0, 1]')
+    assert broken(1, *passed, '["done", 0, 1]')
+    assert broken(1, *passed, '["done", 1, 1]')
+    assert broken(0, *passed, '["done", 0, 2]')
+    assert broken(0, *passed)
     failed = ('["items", ["t"]]', '["start", "t"]', '["end", "failed", "E", [], 0.1]')
-    assert judged(0, *failed, '["done", 0, 1]').broken
+    assert broken(0, *failed, '["done", 0, 1]')

@@ -9,6 +9,7 @@ build is made as always; the network is never there.
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from envgym.sandbox import Sandbox
@@ -44,18 +45,23 @@ _DAY_S = 86_400
 
 ON_PROJECT = (
     Condition("other order and hash seed", order=7, hash_seed=4242),
+    Condition("that order reversed", order=7, reverse=True),
     Condition("other time zone and date", zone="NPT-5:45", later_s=217 * _DAY_S + 11 * 3600),
     Condition("busy machine", busy=os.cpu_count() or 2),
 )
-"""What the suite of an unbroken project must pass, besides plain runs, as far as it reaches that suite."""
+"""What the suite of an unbroken project must pass, besides plain runs, as far as it reaches that suite.
+
+An order and its reverse have every two tests both ways round; where a runner cannot reverse one, another is drawn.
+"""
 
 ON_TASK = (
     Condition(
-        "other order and hash seed and time zone and date",
+        "other order and hash seed and time zone and date, busy machine",
         order=3,
         hash_seed=77,
         zone="NST3:30",
         later_s=400 * _DAY_S,
+        busy=os.cpu_count() or 2,
     ),
 )
 """Under what a broken project must do the same as in plain runs."""
@@ -75,17 +81,23 @@ def on_suite(conditions: Sequence[Condition], suite: Suite, *, date: bool = True
     date: whether they can be shown another date where they run (`dates`).
     """
     order = bool(suite.shuffle) or suite.reader in _BY_READER or _by_pytest(suite)
+    reverses = _by_pytest(suite) or any("{reverse}" in value for value in suite.shuffle.values())
+    conditions = [one if reverses or not one.reverse else _drawn_anew(one) for one in conditions]
     options = {"order": order, "hash_seed": suite.language == "python", "date": date and shifts_date(suite)}
     return tuple(left for one in conditions if (left := applied(one, **options)) is not None)
 
 
-async def _order(sandbox: Sandbox, suite: Suite, seed: int) -> dict[str, str]:
+def _drawn_anew(condition: Condition) -> Condition:
+    """Another order in the place of the reverse of one."""
+    assert condition.order is not None
+    return replace(condition, name="a third order", order=condition.order + 1, reverse=False)
+
+
+async def _order(sandbox: Sandbox, suite: Suite, seed: int, reverse: bool) -> dict[str, str]:
     if _by_pytest(suite):
-        found = await order_variables(sandbox, seed)
-    else:
-        given = suite.shuffle or _BY_READER.get(suite.reader, {})
-        found = {name: value.replace("{seed}", str(seed)) for name, value in given.items()}
-    return found
+        return await order_variables(sandbox, seed, reverse=reverse)
+    given, said = suite.shuffle or _BY_READER.get(suite.reader, {}), "1" if reverse else ""
+    return {name: value.replace("{seed}", str(seed)).replace("{reverse}", said) for name, value in given.items()}
 
 
 async def _date(sandbox: Sandbox, suite: Suite, later_s: int) -> dict[str, str]:
@@ -129,7 +141,9 @@ async def run_suite_under(
         if broken is not None:
             return broken
     env = {**suite.env, "TZ": condition.zone}
-    added = [await _order(sandbox, suite, condition.order)] if condition.order is not None else []
+    added = []
+    if condition.order is not None:
+        added.append(await _order(sandbox, suite, condition.order, condition.reverse))
     if condition.later_s and shifts_date(suite):
         added.append(await _date(sandbox, suite, condition.later_s))
     for name, value in (item for variables in added for item in variables.items()):

@@ -48,8 +48,9 @@ class Suite(BaseModel):
         Files that match are removed before every run.
     source: patterns of the files that a repair may change; tests and what runs them never are (`repairs`).
     tests: patterns of the test files: a grader puts these back as they were.
-    shuffle: variables by which the tests are run in another order, `{seed}` for which; empty where there is no
-        such thing. Those of go and pytest are known without.
+    shuffle: variables by which the tests are run in another order, `{seed}` for which, and `{reverse}`, where the
+        runner can do that, is "1" for the same order backwards and "" else; empty where there is no such thing.
+        Those of go and pytest are known without.
     deselect: test ids that never count -> why.
     timeout_s: wall-clock seconds of one whole run, build included.
     """

@@ -16,6 +16,7 @@ from envgym_environments.code_repair.env import code_repair_tasks
 from envgym_environments.code_repair.formats.images import find_image
 from envgym_environments.code_repair.grade import CodeRepairGrader
 from envgym_environments.code_repair.memo import Memo
+from envgym_environments.code_repair.patch_text import reversed_patch
 from envgym_environments.code_repair.taskset import load_tasks, write_tasks
 from typer.testing import CliRunner
 
@@ -256,6 +257,58 @@ def test_a_multi_swe_row_of_javascript_is_graded_by_the_script_in_its_image(cach
     assert (gold["resolved"], gold["f2p"], gold["p2p"]) == (1.0, 1.0, 1.0), "one test fails before and after"
     assert (nothing["resolved"], nothing["f2p"], nothing["p2p"]) == (0.0, 0.0, 1.0)
     assert (cheat["resolved"], cheat["f2p"]) == (0.0, 0.0)
+
+
+SMITH_TREE = {
+    "testbed/package.json": '{"name": "small", "scripts": {"test": "node --test"}}\n',
+    **{name.replace("home/small/", "testbed/"): text for name, text in MULTI.items() if "small/" in name},
+}
+SMITH_TREE["testbed/src/total.mjs"] = SMITH_TREE["testbed/src/total.mjs"].replace("-values", "values")
+SMITH_TREE["testbed/test/sum.test.mjs"] = "".join(
+    line.removeprefix("+") + "\n" for line in _MULTI_TEST.splitlines()[3:]
+)
+SMITH_JS = SMITH | {
+    "image_name": "tiny/small:8", "language": "javascript", "FAIL_TO_PASS": ["adds"],
+    "PASS_TO_PASS": ["is nothing of nothing"],
+    "patch": reversed_patch(_MULTI_FIX),
+}  # fmt: skip
+RUNNERS = {
+    "mocha by npm": (
+        {"package.json": '{"scripts": {"test": "mocha --exit"}}'},
+        "npm",
+        "  sums\n    ✔ adds\n    ✔ is nothing of nothing\n\n  2 passing (5ms)\n",
+        "  sums\n    1) adds\n    ✔ is nothing of nothing\n\n  1 passing (5ms)\n  1 failing\n\n"
+        "  1) sums\n       adds:\n     wrong\n",
+    ),
+    "jest without a script": (
+        {"package.json": "{}", "node_modules/.bin/jest": ""},
+        "npx",
+        "PASS test/sum.test.mjs\n  sums\n    ✓ adds (2 ms)\n    ✓ is nothing of nothing\n\n"
+        "Test Suites: 1 passed, 1 total\nTests:       2 passed, 2 total\n",
+        "FAIL test/sum.test.mjs\n  sums\n    ✕ adds (2 ms)\n    ✓ is nothing of nothing\n\n  ● sums \u203a adds\n\n"
+        "Test Suites: 1 failed, 1 total\nTests:       1 failed, 1 passed, 2 total\n",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+@pytest.mark.parametrize("runner", ["node", *RUNNERS])
+def test_a_smith_row_of_javascript_is_graded_by_the_runner_that_its_tree_has(runner, cache, tmp_path, write_rows):
+    files = dict(SMITH_TREE)
+    if runner in RUNNERS:  # their own logs, by a program of their launcher's name
+        added, launcher, right, wrong = RUNNERS[runner]
+        files |= {f"testbed/{name}": text for name, text in added.items()}
+        files[f"usr/local/bin/{launcher}"] = (
+            '#!/bin/bash\nif node -e \'import("/testbed/src/total.mjs").then((it) => '
+            "process.exit(it.total(1, 2) === 3 ? 0 : 1))'; then\n"
+            f"cat <<'END'\n{right}END\nelse\ncat <<'END'\n{wrong}END\nexit 1\nfi\n"
+        )
+    save(tmp_path / "tiny_small_8.tar", layer(files, (*PROGRAMS, "node")))
+    (task,) = code_repair_tasks(write_rows(tmp_path / "set.jsonl", SMITH_JS), images=tmp_path)
+    gold, nothing = graded(task, task.metadata["gold"]["patch"], "")
+    assert (gold["resolved"], gold["f2p"], gold["p2p"]) == (1.0, 1.0, 1.0)
+    assert (nothing["resolved"], nothing["f2p"]) == (0.0, 0.0)
 
 
 @pytest.mark.slow

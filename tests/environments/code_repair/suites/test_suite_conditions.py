@@ -1,5 +1,6 @@
 """Certificates of suites: that conditions reach the tests, and that a certified task is bound to what was run."""
 
+import itertools
 import re
 import shutil
 import time
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from envgym_environments.code_repair.certify import certificate_of
+from envgym_environments.code_repair.cli import tasks_command
 from envgym_environments.code_repair.conditions import Condition, applied, clock_library
 from envgym_environments.code_repair.factory import Plan, Yield
+from envgym_environments.code_repair.patch import make_patch
 from envgym_environments.code_repair.recheck import certified_again
 from envgym_environments.code_repair.suites import LANGUAGES, Suite
 from envgym_environments.code_repair.suites.baseline import measure_suite
@@ -19,6 +22,8 @@ from envgym_environments.code_repair.suites.make import make_suite_tasks
 from envgym_environments.code_repair.suites.projects import Project, missing_programs, projects
 from envgym_environments.code_repair.suites.results import Raw
 from envgym_environments.code_repair.suites.tree import project_tree, project_world
+from envgym_environments.code_repair.taskset import load_tasks, write_tasks
+from typer.testing import CliRunner
 
 from envgym.errors import EnvironmentFailure
 from envgym.sandbox import SandboxBackend
@@ -55,23 +60,28 @@ def test_what_reaches_no_test_of_a_suite_is_not_run_and_not_named() -> None:
     assert names({"language": "javascript", "reader": "tap"}) == [
         f"other time zone{date}",
         "busy machine",
-        f"other time zone{date}",
+        f"other time zone{date}, busy machine",
     ]
     assert names({"language": "go", "reader": "go-json", "test": "bash run.sh"}) == [
         "other order",
+        "a third order",
         "other time zone",
         "busy machine",
-        "other order and time zone",
+        "other order and time zone, busy machine",
     ]
     assert names({"language": "go", "reader": "go-json", "test": "go test -json ./..."}) == [
         "other order",
+        "a third order",
         "other time zone and date",
         "busy machine",
-        "other order and time zone and date",
+        "other order and time zone and date, busy machine",
     ]
     shuffled = {"language": "c", "reader": "ctest", "shuffle": {"SHUFFLE": "{seed}"}}
-    assert names(shuffled)[0] == "other order"
-    assert names({"language": "python", "reader": "pytest-junit"})[0] == "other order and hash seed"
+    assert names(shuffled)[:2] == ["other order", "a third order"]
+    shuffled["shuffle"] = {"SHUFFLE": "{seed}", "BACK": "{reverse}"}
+    assert names(shuffled)[:2] == ["other order", "that order reversed"]
+    python = names({"language": "python", "reader": "pytest-junit"})
+    assert python[:2] == ["other order and hash seed", "that order reversed"]
     later = Condition("later", later_s=7)
     assert applied(later, date=False) is None
     assert applied(later, date=True) is later
@@ -102,9 +112,10 @@ def test_another_order_is_one_in_every_language_and_the_tests_pass_in_it(
         tree = await project_tree(project, backend)
         found: list[list[str]] = []
         async with await backend.create(project_world(project, tree)) as sandbox:
-            for number, seed in enumerate((None, 7, 8)):
+            reverses = any(one.reverse for one in on_suite(ON_PROJECT, suite))
+            for number, seed in enumerate((None, 7, 8, *([7] * reverses))):
                 raws: list[Raw] = []
-                condition = Condition("order", order=seed)
+                condition = Condition("order", order=seed, reverse=number == 3)
                 report = await run_suite_under(sandbox, suite, condition, built=number > 0, raws=raws)
                 assert not report.doubt
                 assert set(report.outcomes.values()) <= {"passed", "skipped"}
@@ -113,6 +124,13 @@ def test_another_order_is_one_in_every_language_and_the_tests_pass_in_it(
         assert sorted(found[0]) == sorted(found[1]) == sorted(found[2])
         assert found[1] != found[0] != found[2]
         assert found[1] != found[2] or language == "c", "ctest draws its own order, by the time in seconds"
+        assert reverses == (language in ("python", "javascript", "typescript", "java", "c++"))
+        if reverses and language in ("javascript", "typescript"):  # what a test begins in its body keeps its order
+            later = {name: at for at, name in enumerate(found[3])}
+            turned = [later[one] > later[two] for one, two in itertools.combinations(found[1], 2)]
+            assert sum(turned) > 0.9 * len(turned)
+        elif reverses:
+            assert found[3] == found[1][::-1]
 
     run_in_backend(body)
 
@@ -187,6 +205,76 @@ def test_go_tests_that_hang_on_the_date_or_on_each_other_are_found(run_in_backen
     run_in_backend(body)
 
 
+GO_BROKEN = {
+    "go.mod": "module sums\n\ngo 1.19\n",
+    "sums.go": "package sums\n\nfunc Sum(a, b int) int { return a - b }\n",
+    "sums_test.go": """package sums
+
+import (
+	"testing"
+	"time"
+)
+
+func TestSum(t *testing.T) {
+	if Sum(2, 3) != 5 {
+		t.Fatal("not five")
+	}
+}
+
+func TestDate(t *testing.T) {
+	if now := time.Now().Unix(); now > %d {
+		t.Fatal("the date was shifted")
+	}
+}
+""",
+}
+GO_UNKNOWING = """#!/bin/sh
+# a toolchain from before overlays: it knows none, and says so
+[ "$1 $2" = "help build" ] && { echo 'usage: go build [-o output]'; exit; }
+exec /usr/bin/go "$@"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("go") is None, reason="needs go")
+@pytest.mark.parametrize("where", ["a script", "an old toolchain"])
+def test_go_tasks_whose_date_cannot_be_shifted_are_certified_by_the_command_which_says_so(
+    where: str, tmp_path: Path
+) -> None:
+    command = str(GO_SUITE["test"])
+    files = {f"/repo/{name}": text for name, text in GO_BROKEN.items()}
+    files["/repo/sums_test.go"] %= time.time() + 30 * 86_400
+    changed: dict[str, object] = {}
+    setup: tuple[str, ...] = ()
+    if where == "a script":
+        files["/repo/run.sh"], changed["test"] = f"exec {command}\n", "sh run.sh"
+    else:
+        files["/repo/old/go"], setup = GO_UNKNOWING, ("chmod +x /repo/old/go",)
+        changed["env"] = {**GO_SUITE["env"], "PATH": "/repo/old:/usr/bin:/bin"}  # type: ignore[dict-item]
+    wrong = files["/repo/sums.go"]
+    task = Task(
+        id="sums/sum",
+        prompt="TestSum fails",
+        world=World(workdir="/repo", files=files, setup=setup),
+        metadata={
+            "suite": Suite.model_validate({**GO_SUITE, **changed}).model_dump(mode="json"),
+            "fail_to_pass": ["sums::TestSum"],
+            "pass_to_pass": ["sums::TestDate"],
+            "tests": 2,
+            "gold": {"patch": make_patch({"sums.go": wrong}, {"sums.go": wrong.replace("a - b", "a + b")})},
+        },
+    )
+    given, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    write_tasks([task], given)
+    done = CliRunner().invoke(tasks_command, ["certify", "--file", str(given), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    (made,) = load_tasks(out)
+    found = certificate_of(made)
+    assert found is not None
+    assert not found.date_shifted
+    assert {*found.gold, *found.untouched} == {"plain", "other order and time zone, busy machine", "graded"}
+
+
 NODE_TESTS = """'use strict'
 const { test, describe, it } = require('node:test')
 const assert = require('node:assert')
@@ -257,14 +345,19 @@ def test_tests_of_one_file_that_hang_on_each_other_are_found(
             needing = {name for name in plain.outcomes if name.endswith(need)}
             assert len(needing) == (2 if kind == "node" else 1)
             found: list[set[str]] = []
-            for seed in range(1, 6):
-                run = await run_suite_under(sandbox, suite, Condition("order", order=seed), built=True)
+            drawn = [Condition("order", order=seed) for seed in range(1, 6)]
+            if kind != "junit5":  # whose own orders have no way back
+                drawn += [Condition("reversed", order=seed, reverse=True) for seed in range(1, 6)]
+            for condition in drawn:
+                run = await run_suite_under(sandbox, suite, condition, built=True)
                 assert not run.doubt
                 assert run.outcomes.keys() == plain.outcomes.keys(), "each test still runs once, under its name"
                 found.append(set(run.failing))
             assert set.union(*found) == needing, "each is found by some order, and no other test"
             again = await run_suite_under(sandbox, suite, Condition("order", order=5), built=True)
-            assert set(again.failing) == found[-1], "a seed is one order"
+            assert set(again.failing) == found[4], "a seed is one order"
+            for there, back in zip(found[:5], found[5:], strict=False):
+                assert there | back == needing, "an order and its reverse find them all"
 
     run_in_backend(body)
 
@@ -348,7 +441,8 @@ def test_a_certified_task_says_what_was_run_and_a_changed_one_does_not_load(
             "graded": (1, 1),
         }
         assert found_before.count(b'"said": "valid"') == journal.read_bytes().count(b'"said"') == 1
-        assert found.untouched == {"plain": (1, 1), zone: (1, 1), "graded": (1, 1)}, "node takes no other order"
+        task_s = {"plain": (1, 1), f"{zone}, busy machine": (1, 1), "graded": (1, 1)}
+        assert found.untouched == task_s, "node takes no other order"
         assert "node" in found.versions
         assert not found.network
         guards = {**task.metadata["guards"], "twins": []}

@@ -6,19 +6,14 @@ import pickle
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 from envgym.sandbox import WARM_PYTHON, Shell
-from envgym_environments.code_repair.runner import BOOT
+from envgym_environments.code_repair.boot import BOOT, Program
 
 __all__ = ["Told", "run_jobs"]
 
-_PACKAGE = "envgym_environments.code_repair"
-_PARTS = ("referee", "supervisor", "kinds.measured.alone", "kinds.measured.worker")
-_SOURCES = {
-    f"{_PACKAGE}.{name}": files(_PACKAGE).joinpath(f"{name.replace('.', '/')}.py").read_text() for name in _PARTS
-}
+_PROGRAM = Program(("referee", "supervisor", "kinds.measured.alone", "kinds.measured.worker"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +47,9 @@ async def run_jobs(
     leaves out counts as a job that did not end by itself.
     """
     nonce = secrets.token_hex(16)
-    public = json.dumps(
-        {"sources": _SOURCES, "jobs": len(jobs), "source_root": source_root, "script": script, "alone": alone}
-    )
+    known = {"jobs": len(jobs), "source_root": source_root, "script": script, "alone": alone}
     given = [{"job": base64.b64encode(pickle.dumps(job)).decode(), "limit_s": limit_s} for job in jobs]
-    secret = json.dumps({"nonce": nonce, "jobs": given}).encode()
-    stdin = b"%8d" % len(public.encode()) + public.encode() + secret
+    stdin = _PROGRAM.input(known, {"nonce": nonce, "jobs": given})
     done = await shell.exec([WARM_PYTHON, "-c", BOOT], stdin=stdin, timeout_s=30.0 + len(jobs) * (limit_s + 5.0))
     mark = nonce.encode() + b" "
     lines = [line[len(mark) :] for line in done.stdout.split(b"\n") if line.startswith(mark)]
