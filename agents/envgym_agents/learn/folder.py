@@ -127,9 +127,11 @@ DURATION = frozenset(
         "snapshot_every",
         "reinforce.steps",
         "reinforce.minutes",
+        "reinforce.tokens",
         "reinforce.checkpoint_every",
         "watch",
         "warm_start.minutes",
+        "warm_start.max_updates",
     ]
 )
 

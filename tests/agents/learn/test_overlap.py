@@ -313,6 +313,49 @@ def test_stored_groups_train_beside_what_is_played_in_the_steps_that_have_them(
     assert seen == [3, 3, 0, 0]
 
 
+def test_beside_a_group_of_a_task_that_came_too_late_another_one_begins_at_once(uneven, model, tmp_path):
+    """Worlds of u0 last until three more updates: too long for a bound of 1, whenever they begin."""
+    loops, beside = [], []
+
+    class Slow(Uneven):
+        async def reset(self, *, seed: int) -> Step:
+            step = await super().reset(seed=seed)
+            self.slow, self.breaks, self.version = 6, False, loops[0].queue.version
+            self.number = len(beside)
+            beside.extend([0] * (self.task.id == "u0"))
+            return step
+
+        async def step(self, action: Action) -> Step:
+            while self.task.id == "u0" and (queue := loops[0].queue).version < self.version + 3:
+                counts = queue.counts
+                if queue.version == self.version:  # what plays, waits or is learned from beside it
+                    number = counts.running + counts.waiting - 1
+                    beside[self.number] = max(beside[self.number], number)
+                await asyncio.sleep(0)
+            return await super().step(action)
+
+    async def on_step(progress, found, told):
+        late.append(told["late_tasks"])
+
+    async def run(steps):
+        with StoreWriter(tmp_path / "store") as memory:
+            config = Reinforce(steps=steps, tasks=1, group=2, teaches="all", checkpoint_every=8)
+            loops[:] = [looped(config, tmp_path / "run", model, memory=memory, on_step=on_step)]
+            await loops[0].run()
+
+    unregister("environments", uneven.name)
+    register("environments", uneven.name, replace(uneven, make=Slow))
+    late: list[float] = []
+    asyncio.run(run(16))
+    first, *others = filter(None, beside[::2])  # of a group's two members the first; 0: the run has ended
+    assert first == 1, "nothing is known of it yet, and it holds one of two places"
+    assert set(others) == {2}
+    assert (late[0], late[-1]) == (0, 1)
+    late.clear()
+    asyncio.run(run(17))
+    assert late == [1], "a run that goes on knows it"
+
+
 def test_worlds_that_nearly_all_fail_end_the_run_with_the_reason(uneven, model, tmp_path):
     async def broken(self, action):
         raise OSError("the floor is gone")
