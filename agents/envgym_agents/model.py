@@ -29,8 +29,8 @@ from envgym_agents.hub import SAFELY, folder_of
 from envgym_agents.tokenizer import load_tokenizer
 
 __all__ = [
-    "SIZES", "Shape", "check_config", "check_device", "empty_model", "load_model", "load_weights", "max_length", "new_model",
-    "parameters", "save_model", "sees", "shape_of", "weights_digest",
+    "SIZES", "Shape", "check_config", "check_device", "empty_model", "load_model", "load_weights", "max_length",
+    "new_model", "parameters", "save_model", "sees", "shape_of", "weights_digest",
 ]  # fmt: skip
 
 

@@ -344,8 +344,8 @@ class Overlapped:
             stored = self.parts.learner.load(newest, beside=None if self.valuation is None else self.valuation.load)
             if "late" not in stored:
                 raise ValueError(
-                    f"{newest} does not name which tasks are not waited for: it is of an earlier version and cannot "
-                    "be gone on from; begin a new run, from its model if you like (model.path)"
+                    f"{newest} does not name which tasks are not waited for: it is of an earlier version and "
+                    "cannot be gone on from; begin a new run, from its model if you like (model.path)"
                 )
             progress = replace(Progress(**stored["progress"]), stop="")
             waiting, kept = ([memory[name] for name in stored[what]["episodes"]] for what in ("queue", "replay"))

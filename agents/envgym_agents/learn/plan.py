@@ -1,8 +1,8 @@
 """What a training run will do and need, said before it is begun: stages, processes, memory of each device.
 
 Memory is what is held at the worst moment (`memory`). Time is that of the arithmetic of learning, and of sampling
-where this process samples, with every context full, at the rate that a matrix product is measured to reach. How long
-worlds take is not known.
+where this process samples, with every context full, at the rate that a matrix product is measured to reach. How
+long worlds take is not known.
 """
 
 import time
@@ -86,8 +86,8 @@ class Plan:
         shares = {name.replace("_", " "): one / self.rate / 60 for name, one in asdict(self.work).items() if one}
         each = ", ".join(f"{name} {one:,.1f}" for name, one in shares.items())
         return [
-            f"  about {sum(shares.values()):,.1f} minutes of arithmetic at {self.rate / 1e9:,.1f} GFLOP/s, which a matrix "
-            f"product reaches here now ({each}); what worlds take, and who samples elsewhere, comes on top",
+            f"  about {sum(shares.values()):,.1f} minutes of arithmetic at {self.rate / 1e9:,.1f} GFLOP/s, which a "
+            f"matrix product reaches here now ({each}); what worlds take, and who samples elsewhere, comes on top",
             *until,
         ]
 

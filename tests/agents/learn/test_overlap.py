@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -315,7 +316,12 @@ def test_stored_groups_train_beside_what_is_played_in_the_steps_that_have_them(
 
 def test_a_task_whose_group_came_far_too_late_holds_no_place_the_next_time(uneven, model, tmp_path):
     """Worlds of u0 last until three more updates: too long for a bound of 1, whenever they begin."""
-    loops, doubted, late = [], [], []
+    loops, doubted, late, out = [], [], [], defaultdict(asyncio.Event)
+
+    class Telling(Versioned):
+        async def update(self, weights, *, version: int, masks=None) -> int:
+            out[version].set()
+            return await super().update(weights, version=version)
 
     class Slow(Uneven):
         async def reset(self, *, seed: int) -> Step:
@@ -326,8 +332,8 @@ def test_a_task_whose_group_came_far_too_late_holds_no_place_the_next_time(uneve
             return step
 
         async def step(self, action: Action) -> Step:
-            while self.task.id == "u0" and loops[0].queue.version < self.until:
-                await asyncio.sleep(0)
+            if self.task.id == "u0":
+                await out[self.until].wait()
             return await super().step(action)
 
     async def on_step(progress, found, told):
@@ -336,7 +342,8 @@ def test_a_task_whose_group_came_far_too_late_holds_no_place_the_next_time(uneve
     async def run(steps):
         with StoreWriter(tmp_path / "store") as memory:
             config = Reinforce(steps=steps, tasks=1, group=2, teaches="all", checkpoint_every=8)
-            loops[:] = [looped(config, tmp_path / "run", model, memory=memory, on_step=on_step)]
+            folder, policy = tmp_path / "run", Telling()
+            loops[:] = [looped(config, folder, model, memory=memory, on_step=on_step, policy=policy)]
             await loops[0].run()
 
     unregister("environments", uneven.name)
