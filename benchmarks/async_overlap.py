@@ -5,8 +5,8 @@ as its tokens may train: with a bound of n versions, when the weights came out t
 which are updated. With a large bound nothing is waited for but updates; with 1 a group has the time of one update
 and no more; 0 is taking turns. Each bound stands beside its own ideal and beside that of the largest. The bar is of
 4 and of the default. This ideal knows which world will straggle, and never counts on its group. Who does not know
-finds out when the group may not train any more, and begins another one late; that ideal stands beside, without a
-bar. Sleeping stands for worlds and for updates, so the figures are overlap, not speed. Every episode, also a
+finds out when the group may not train any more, and begins another one late; from then on it can know. When who does
+not know has begun what it learned from stands beside as an ideal of its own, without a bar. Sleeping stands for worlds and for updates, so the figures are overlap, not speed. Every episode, also a
 straggler's, is drawn from the seed and is the same for all.
 """
 
