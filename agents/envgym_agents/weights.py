@@ -27,10 +27,10 @@ _INDEX = "model.safetensors.index.json"
 def check_weights(folder: str | Path) -> None:
     """Raise ValueError, with its name, for a file of a model folder's weights that is not there, or not whole.
 
-    Only what the files say of themselves is read.
+    Only what the files say of themselves is read. As the library does, one file is taken before several.
     """
     place, names = Path(folder), ["model.safetensors"]
-    if (place / _INDEX).is_file():
+    if not (place / names[0]).is_file() and (place / _INDEX).is_file():
         try:
             names = sorted(set(json.loads((place / _INDEX).read_text())["weight_map"].values()))
         except (ValueError, KeyError, TypeError, AttributeError) as error:

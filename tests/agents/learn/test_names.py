@@ -142,6 +142,12 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
+def indexed(path, text):
+    """The one file gives way to what says in which of several each weight is."""
+    path.unlink()
+    path.with_name("model.safetensors.index.json").write_text(text)
+
+
 def shortened(path):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
@@ -152,9 +158,8 @@ def shortened(path):
     [
         (lambda one: one.unlink(), "there is no model.safetensors in it, which would have weights"),
         (shortened, "model.safetensors in it is no whole safetensors file, get it again"),
-        (lambda one: one.with_name("model.safetensors.index.json").write_text('{"weight_map": {"a": "b"}}'),
-         "there is no b in it"),
-        (lambda one: one.with_name("model.safetensors.index.json").write_text("["),
+        (lambda one: indexed(one, '{"weight_map": {"a": "b"}}'), "there is no b in it"),
+        (lambda one: indexed(one, "["),
          "model.safetensors.index.json in it does not say which file has which weight"),
         (lambda one: one.with_name("config.json").write_text("{"),
          "its config.json is none of a model that transformers knows: It looks like the config file at"),
