@@ -216,6 +216,16 @@ class TrainConfig(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _has_what_it_imitates(self) -> Self:
+        weight, warm = self.reinforce.loss.streams.demonstrations, self.warm_start
+        if weight and not warm.episodes_per_task and warm.store is None:
+            raise ValueError(
+                f"reinforce.loss.streams.demonstrations {weight:g} needs what an expert did: raise "
+                "warm_start.episodes_per_task, or give a warm_start.store"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _told_by_vllm(self) -> Self:
         served = self.reinforce.loss.served
         if served and self.model.temperature != 1:

@@ -6,6 +6,15 @@ pytest.importorskip("torch")
 from envgym_agents.learn.config import Reinforce, TrainConfig, load
 
 
+def test_a_stream_of_demonstrations_needs_an_expert_or_a_store():
+    wanted = {"reinforce": {"loss": {"streams": {"demonstrations": 1.0}}}, "model": {"path": "x"}}
+    load(base={**wanted, "warm_start": {"episodes_per_task": 0, "store": "x"}})
+    with pytest.raises(
+        ValueError, match=r"streams\.demonstrations 1 needs what an expert did: raise warm_start\.ep"
+    ):
+        load(base={**wanted, "warm_start": {"episodes_per_task": 0}})
+
+
 def test_a_file_and_overrides_are_merged(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text('seed = 3\n[reinforce]\nsteps = 7\ntasks = 2\n[env_options]\ntools = "compact"\n')
