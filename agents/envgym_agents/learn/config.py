@@ -60,6 +60,8 @@ class ModelConfig(Frozen):
             raise ValueError(
                 f"lora_rank {self.lora_rank} needs a model folder (path): a fresh model has nothing to keep"
             )
+        if not self.lora_rank:
+            refuse_unused(self, ("lora_alpha",), "model.lora_rank is 0")
         if self.tokenizer is not None and self.path is not None:
             raise ValueError(f"tokenizer {self.tokenizer!r} has no use where path names a model, which has its own")
         if self.answer >= self.context:
@@ -140,6 +142,12 @@ class Evaluate(Frozen):
     """draws of an interval"""
     cluster: str = "package"
     """the task metadata that says which tasks are alike, for the second interval"""
+
+    @model_validator(mode="after")
+    def _only_what_is_used(self) -> Self:
+        if not self.every:
+            refuse_unused(self, ("quick",), "evaluate.every is 0")
+        return self
 
 
 class TrainConfig(Frozen):

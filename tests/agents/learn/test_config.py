@@ -28,6 +28,13 @@ def test_what_a_critic_does_not_read_is_refused(critic, said):
         Reinforce(critic=critic)
 
 
+def test_the_scale_of_no_adapters_and_the_size_of_no_evaluations_are_refused():
+    with pytest.raises(ValueError, match=r"lora_alpha 8\.0 has no use where model\.lora_rank is 0"):
+        load(overrides=["model.lora_alpha=8"])
+    with pytest.raises(ValueError, match=r"quick 8 has no use where evaluate\.every is 0"):
+        load(overrides=["evaluate.quick=8"])
+
+
 def test_a_stream_of_demonstrations_needs_an_expert_or_a_store():
     wanted = {"reinforce": {"loss": {"streams": {"demonstrations": 1.0}}}, "model": {"path": "x"}}
     load(base={**wanted, "warm_start": {"episodes_per_task": 0, "store": "x"}})
