@@ -21,7 +21,8 @@ from envgym_agents.learn.config_sampler import Sampler
 
 __all__ = [
     "Cluster", "Critic", "Curriculum", "Evaluate", "Forks", "LearnerMemory", "LoopSettings", "Loss", "Members",
-    "ModelConfig", "Past", "Reinforce", "Sampler", "TrainConfig", "WarmStart", "Watch", "load", "override",
+    "ModelConfig", "Past", "Reinforce", "Sampler", "TrainConfig", "WarmStart", "Watch", "checked", "load",
+    "override",
 ]  # fmt: skip
 
 
@@ -302,6 +303,11 @@ def load(
     _merge(values, over or {})
     for text in overrides:
         override(values, text)
+    return checked(values)
+
+
+def checked(values: Mapping[str, Any]) -> TrainConfig:
+    """The configuration of nested values. Raises ValueError with one line per mistake."""
     try:
         return TrainConfig.model_validate(values)
     except ValidationError as error:

@@ -22,7 +22,7 @@ from typing import Any
 from envgym.episode import Episode
 from envgym.store import StoreReader
 from envgym_agents.learn.checkpoint import write_json
-from envgym_agents.learn.config import TrainConfig
+from envgym_agents.learn.config import TrainConfig, checked
 
 __all__ = ["DURATION", "TRAJECTORIES", "RunFolder", "check_begun", "configuration_of", "differing", "names_of"]
 
@@ -124,7 +124,10 @@ def configuration_of(path: Path) -> TrainConfig:
     loop = reinforce.setdefault("loop", {"staleness": 0})
     if "retries" in reinforce:
         loop["retries"] = reinforce.pop("retries")
-    return TrainConfig.model_validate(values)
+    try:
+        return checked(values)
+    except ValueError as error:
+        raise ValueError(f"{path} is of a run that this version cannot go on with: {error}") from error
 
 
 # What may change between a run and its resumption: how long it goes on, who plays where, how many threads

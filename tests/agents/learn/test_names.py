@@ -193,6 +193,9 @@ def test_what_is_wrong_with_a_recipe_or_a_run_folder_is_said_with_its_place(tmp_
     out.mkdir()
     (out / "config.json").write_text("{")
     assert f"{out / 'config.json'} is damaged, it is no JSON: " in told(capsys, "--resume", "--out", str(out))
+    (out / "config.json").write_text('{"env": "guess", "critic": 1}')
+    line = told(capsys, "--resume", "--out", str(out))
+    assert f"{out / 'config.json'} is of a run that this version cannot go on with: critic: there is no" in line
     (out / "config.json").write_text('{"env": "guess"}')
     (out / "stages.json").write_text("[]")
     assert f"{out / 'stages.json'} is damaged: it holds no table" in told(capsys, "--resume", "--out", str(out))
