@@ -5,9 +5,10 @@ as its tokens may train: with a bound of n versions, when the weights came out t
 which are updated. With a large bound nothing is waited for but updates; with 1 a group has the time of one update
 and no more; 0 is taking turns. Each bound stands beside its own ideal and beside that of the largest. The bar is of
 4 and of the default. This ideal knows which world will straggle, and never counts on its group. Who does not know
-finds out when the group may not train any more, and begins another one late; that ideal stands beside, without a
-bar. Sleeping stands for worlds and for updates, so the figures are overlap, not speed. Every episode, also a
-straggler's, is drawn from the seed and is the same for all.
+finds out when the group may not train any more, and begins another one late; the next time it can know. The ideal
+of when each group was begun in this run stands beside, without a bar. Sleeping stands for worlds and for updates,
+so the figures are overlap, not speed. Every episode, also a straggler's, is drawn from the seed and is the same for
+all.
 """
 
 import asyncio
@@ -183,7 +184,7 @@ def main(arguments=None):
         name = f"staleness {bound}" if bound is not None else f"the default staleness {staleness_of(Reinforce())}"
         bar = None if given.quick else bar  # a few steps on a busy machine say nothing of it
         rows.append(Row(name, took, least, "ideal at this bound", "s", bar))
-        rows.append(Row(name, took, blind, "ideal of who cannot know who straggles", "s"))
+        rows.append(Row(name, took, blind, "ideal of these beginnings", "s"))
         rows.append(Row(name, took, overlap, f"ideal at {BOUNDS[0]}", "s"))
     finish(
         "async_overlap", rows, given, steps=steps, groups=GROUPS, members=MEMBERS, turns=TURNS, turn_s=TURN_S,

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -28,8 +29,8 @@ from envgym_agents.hub import SAFELY, folder_of
 from envgym_agents.tokenizer import load_tokenizer
 
 __all__ = [
-    "SIZES", "Shape", "check_device", "empty_model", "load_model", "load_weights", "max_length", "new_model",
-    "parameters", "save_model", "sees", "shape_of", "weights_digest",
+    "SIZES", "Shape", "check_config", "check_device", "empty_model", "load_model", "load_weights", "max_length",
+    "new_model", "parameters", "save_model", "sees", "shape_of", "weights_digest",
 ]  # fmt: skip
 
 
@@ -99,14 +100,19 @@ def load_model(folder: str | Path, *, device: str = "cpu", dtype: str = "auto") 
 
     Of a folder with a processor of images, the vision-language model, with eyes, and the processor.
     dtype: "auto" (as stored), or a torch dtype's name such as "bfloat16". Raises ValueError for a device that
-    is not here.
+    is not here, and for weights that were cut off.
     """
     check_device(device)
     folder = folder_of(folder)
     tokenizer = load_tokenizer(folder)
     kind = AutoModelForImageTextToText if sees(folder) else AutoModelForCausalLM
-    with _no_bars():
-        model = kind.from_pretrained(str(folder), **SAFELY, use_safetensors=True, dtype=dtype)
+    try:
+        with _no_bars():
+            model = kind.from_pretrained(str(folder), **SAFELY, use_safetensors=True, dtype=dtype)
+    except SafetensorError as error:
+        raise ValueError(
+            f"{str(folder)!r}: a file of its weights is no whole safetensors file, get it again: {error}"
+        ) from error
     model = model.to(device).eval()
     if not sees(folder):
         return model, tokenizer
@@ -126,6 +132,15 @@ def empty_model(folder: str | Path) -> Any:
     kind = AutoModelForImageTextToText if sees(folder) else AutoModelForCausalLM
     with torch.device("meta"):
         return kind.from_config(config, dtype=torch.float32).eval()
+
+
+def check_config(folder: str | Path) -> None:
+    """Raise ValueError where the folder's config.json is none of a model that the library can make."""
+    try:
+        AutoConfig.from_pretrained(str(folder), **SAFELY)
+    except (OSError, ValueError, KeyError) as error:
+        told = " ".join(str(error).split()).partition(". ")[0]
+        raise ValueError(f"its config.json is none of a model that transformers knows: {told}") from error
 
 
 def load_weights(folder: str | Path, model: Any) -> dict[str, torch.Tensor]:

@@ -15,10 +15,34 @@ from torch import Tensor
 
 from envgym_agents.model import empty_model, sees
 
-__all__ = ["Rows", "Stored", "fill", "fillable"]
+__all__ = ["Rows", "Stored", "check_weights", "fill", "fillable"]
 
 Rows = Callable[[int, int], Tensor]
 """Rows [start, stop) of a weight, as they are stored."""
+
+
+_INDEX = "model.safetensors.index.json"
+
+
+def check_weights(folder: str | Path) -> None:
+    """Raise ValueError, with its name, for a file of a model folder's weights that is not there, or not whole.
+
+    Only what the files say of themselves is read. As the library does, one file is taken before several.
+    """
+    place, names = Path(folder), ["model.safetensors"]
+    if not (place / names[0]).is_file() and (place / _INDEX).is_file():
+        try:
+            names = sorted(set(json.loads((place / _INDEX).read_text())["weight_map"].values()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{_INDEX} in it does not say which file has which weight: {error}") from error
+    for name in names:
+        if not (place / name).is_file():
+            raise ValueError(f"there is no {name} in it, which would have weights")
+        try:
+            with safe_open(str(place / name), framework="pt"):
+                pass
+        except SafetensorError as error:
+            raise ValueError(f"{name} in it is no whole safetensors file, get it again: {error}") from error
 
 
 class Stored:
@@ -26,7 +50,7 @@ class Stored:
 
     def __init__(self, folder: str | Path) -> None:
         self._folder, self._file = Path(folder), dict[str, str]()
-        index = self._folder / "model.safetensors.index.json"
+        index = self._folder / _INDEX
         if index.is_file():
             self._file = json.loads(index.read_text())["weight_map"]
         elif (self._folder / "model.safetensors").is_file():

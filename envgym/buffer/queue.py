@@ -54,6 +54,7 @@ class OnPolicyQueue:
         self._running: dict[int, Ticket] = {}
         self._refilling: dict[int, Ticket] = {}
         self._out: dict[int, Place] = {}
+        self._doubted: set[int] = set()
         self._swept: list[Swept] = []
         self._counter: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
@@ -130,6 +131,17 @@ class OnPolicyQueue:
             self._drop(place, place.all_lost(Why.UNFILLED))
         self._wake()
 
+    def doubt(self, ticket: Ticket) -> None:
+        """Its group is not expected in time (as its task's last one was not): it holds no place from now on.
+
+        So another one may begin beside it; if it comes in time after all, it trains like any other. Raises
+        ValueError for a ticket of a whole group that is not out.
+        """
+        if self._running.get(ticket.number) != ticket:
+            raise ValueError(f"{ticket} is not out as a whole group's: nothing is expected of it")
+        self._doubted.add(ticket.number)
+        self._wake()
+
     def usable(self, begun: Episode | Partial) -> bool:
         """Whether its oldest token is fresh enough today: a partial rollout that is not need not go on."""
         oldest = begun.oldest_version if isinstance(begun, Partial) else oldest_version(begun)
@@ -141,6 +153,11 @@ class OnPolicyQueue:
     def allowed(self) -> int:
         """The oldest version whose tokens may train."""
         return self.version - self.bound
+
+    @property
+    def allowed_next(self) -> int:
+        """The oldest version whose tokens the next batch may have: while one is out, none is taken before it."""
+        return self.allowed + bool(self._out)
 
     def try_take(self, least: int | None = None) -> Taken | None:
         """A batch after a sweep, if there is one: the groups with the oldest tokens, in the order of their numbers.
@@ -229,7 +246,10 @@ class OnPolicyQueue:
             "batch": self.batch, "bound": self.bound, "version": self.version, "spoiled": self.spoiled.value,
             "least": self.least, "refills": self.refills,
         }  # fmt: skip
-        counters = {"next": self._next, "counter": dict(self._counter), "lost": dict(self._lost)}
+        counters = {
+            "next": self._next, "counter": dict(self._counter), "lost": dict(self._lost),
+            "doubted": sorted(self._doubted),
+        }  # fmt: skip
         return state_of(settings, counters, places, self.tickets, self._swept)
 
     @classmethod
@@ -239,6 +259,7 @@ class OnPolicyQueue:
         queue = cls(**parts.settings)
         queue._next = parts.counters["next"]
         queue._counter, queue._lost = Counter(parts.counters["counter"]), Counter(parts.counters["lost"])
+        queue._doubted = set(parts.counters["doubted"])
         queue._places = {place.number: place for place in parts.places}
         queue._running = {ticket.number: ticket for ticket in parts.tickets if not ticket.missing}
         queue._refilling = {ticket.number: ticket for ticket in parts.tickets if ticket.missing}
@@ -251,11 +272,11 @@ class OnPolicyQueue:
     def _full(self) -> bool:
         """Whether a group started now would be too old when its turn comes.
 
-        What may not train any more holds no place: it is not waited for, and of such groups up to a batch is left
-        out. While a batch is out, that goes by the next version's bound: no batch is taken before it.
+        What may not train any more, or is not expected to, holds no place: it is not waited for, and of such groups
+        up to a batch is left out.
         """
-        allowed = self.allowed + bool(self._out)
-        late = sum(ticket.version < allowed for ticket in self._running.values())
+        allowed, doubted = self.allowed_next, self._doubted
+        late = sum(one.version < allowed or one.number in doubted for one in self._running.values())
         late += sum(place.newest is not None and place.newest < allowed for place in self._places.values())
         before = len(self._places) + len(self._running) - min(late, self.batch)
         return bool(self._out) + before // self.batch > self.bound
@@ -273,6 +294,7 @@ class OnPolicyQueue:
         if among.get(ticket.number) != ticket:
             raise ValueError(f"{ticket} is not out: it was answered or abandoned, or is another queue's")
         del among[ticket.number]
+        self._doubted.discard(ticket.number)
 
     def _refill(self, fresh: Group, ticket: Ticket) -> None:
         if len(fresh) > ticket.missing:

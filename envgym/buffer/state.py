@@ -14,7 +14,7 @@ from envgym.episode import Group
 
 __all__ = ["Parts", "restored_parts", "state_of"]
 
-_SCHEMA = 1
+_SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)

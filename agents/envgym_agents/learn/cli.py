@@ -169,8 +169,8 @@ def _print_plan(config: TrainConfig, as_json: bool, *, follows: bool = False) ->
     config = located(config, weights=False)
     unsaid = check_names(config)
     if not follows:
-        check_student(config)
-    check_sources(config)
+        check_student(config, weights=False)
+    check_sources(config, weights=False)
     placed, placing = placement_of(config) if config.cluster.used else ((), [])
     found = plan_of(config, facts_of(config), placed=placed)
     if as_json:

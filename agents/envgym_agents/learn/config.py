@@ -21,7 +21,8 @@ from envgym_agents.learn.config_sampler import Sampler
 
 __all__ = [
     "Cluster", "Critic", "Curriculum", "Evaluate", "Forks", "LearnerMemory", "LoopSettings", "Loss", "Members",
-    "ModelConfig", "Past", "Reinforce", "Sampler", "TrainConfig", "WarmStart", "Watch", "load", "override",
+    "ModelConfig", "Past", "Reinforce", "Sampler", "TrainConfig", "WarmStart", "Watch", "checked", "load",
+    "override",
 ]  # fmt: skip
 
 
@@ -60,6 +61,8 @@ class ModelConfig(Frozen):
             raise ValueError(
                 f"lora_rank {self.lora_rank} needs a model folder (path): a fresh model has nothing to keep"
             )
+        if not self.lora_rank:
+            refuse_unused(self, ("lora_alpha",), "model.lora_rank is 0")
         if self.tokenizer is not None and self.path is not None:
             raise ValueError(f"tokenizer {self.tokenizer!r} has no use where path names a model, which has its own")
         if self.answer >= self.context:
@@ -141,6 +144,12 @@ class Evaluate(Frozen):
     cluster: str = "package"
     """the task metadata that says which tasks are alike, for the second interval"""
 
+    @model_validator(mode="after")
+    def _only_what_is_used(self) -> Self:
+        if not self.every:
+            refuse_unused(self, ("quick",), "evaluate.every is 0")
+        return self
+
 
 class TrainConfig(Frozen):
     """One training run. `envgym train --settings` prints every field with its default and bound."""
@@ -216,6 +225,16 @@ class TrainConfig(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _has_what_it_imitates(self) -> Self:
+        weight, warm = self.reinforce.loss.streams.demonstrations, self.warm_start
+        if weight and not warm.episodes_per_task and warm.store is None:
+            raise ValueError(
+                f"reinforce.loss.streams.demonstrations {weight:g} needs what an expert did: raise "
+                "warm_start.episodes_per_task, or give a warm_start.store"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _told_by_vllm(self) -> Self:
         served = self.reinforce.loss.served
         if served and self.model.temperature != 1:
@@ -284,6 +303,11 @@ def load(
     _merge(values, over or {})
     for text in overrides:
         override(values, text)
+    return checked(values)
+
+
+def checked(values: Mapping[str, Any]) -> TrainConfig:
+    """The configuration of nested values. Raises ValueError with one line per mistake."""
     try:
         return TrainConfig.model_validate(values)
     except ValidationError as error:

@@ -8,9 +8,20 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from envgym_agents.learn.config_loop import LoopSettings
-from envgym_agents.learn.config_loss import Frozen, Loss
+from envgym_agents.learn.config_loss import Frozen, Loss, refuse_unused
 
 __all__ = ["Critic", "Forks", "Frozen", "Members", "Reinforce"]
+
+
+_EVERY = ("kind", "second", "lr", "warmup", "updates", "groups", "replay", "first", "max_grad_norm")
+_NETWORK = ("body", "size", "tau")
+_VALUES = (*_NETWORK, "loss", "low", "high", "bins", "gamma", "most")
+_OWN: dict[str, tuple[str, ...]] = {
+    "turn": (*_VALUES, "lam", "value_clip"), "token": (*_VALUES, "lam", "value_clip"),
+    "archer": (*_VALUES, "baseline", "fresh"), "progress": _NETWORK, "implicit": ("beta", "learn"),
+    "reward-model": (*_NETWORK, "count", "aggregate"),
+}  # fmt: skip
+"""What each kind of critic reads beside what every one does."""
 
 
 class Critic(Frozen):
@@ -85,6 +96,17 @@ class Critic(Frozen):
             )
         if self.learn != "outcomes" and self.kind != "implicit":
             raise ValueError(f"learn {self.learn!r} is of kind 'implicit', and kind is {self.kind!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _only_its_own(self) -> Self:
+        read = (*_EVERY, *_OWN[self.kind]) if self.kind != "none" else ("kind", "second")
+        idle = tuple(name for name in type(self).model_fields if name not in read)
+        refuse_unused(self, idle, f"critic.kind is {self.kind!r}")
+        if "size" in read and self.body != "own":
+            refuse_unused(self, ("size",), f"critic.body is {self.body!r}")
+        if "bins" in read and self.loss == "mse":
+            refuse_unused(self, ("low", "high", "bins"), "critic.loss is 'mse'")
         return self
 
     @model_validator(mode="after")

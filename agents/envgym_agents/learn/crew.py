@@ -20,6 +20,7 @@ from typing import Any, Self
 import torch
 
 from envgym.errors import LearnerDied
+from envgym_agents.learn.worker import BEGIN_S, LATE
 
 __all__ = ["Crew", "crew_size", "launched", "lost"]
 
@@ -59,13 +60,15 @@ class Crew:
     """A context manager of `size` processes that wait for requests.
 
     Under torchrun the other ranks are there already, and only this one's is started. threads: of torch in each.
-    patience_s: how long they wait for each other before one that gives no answer is lost.
+    patience_s: how long they wait for each other before one that gives no answer is lost; begin_s: at the least,
+    before one that is not there yet is.
     """
 
     def __init__(
-        self, size: int, *, device: str = "cpu", threads: int | None = None, patience_s: float = 1800.0
-    ) -> None:
-        self.size, self._patience_s = size, patience_s
+        self, size: int, *, device: str = "cpu", threads: int | None = None, patience_s: float = 1800.0,
+        begin_s: float = BEGIN_S,
+    ) -> None:  # fmt: skip
+        self.size, self._patience_s, self._begin_s = size, patience_s, begin_s
         self._device, self._threads = device, threads or max(1, torch.get_num_threads() // size)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._lines: list[Connection] = []
@@ -100,6 +103,7 @@ class Crew:
             self._device,
             self._threads,
             self._patience_s,
+            self._begin_s,
             *(one.fileno() for one in passed),
         ]
         try:
@@ -146,6 +150,10 @@ class Crew:
         killed = self._gone(5.0)
         # who waited in vain has ended and said so; the first one is there where it has told the error
         ended = [rank for rank, one in enumerate(self._processes) if one.poll() is not None]
+        if not killed and (late := self._late([error, *map(self._text, ended)])) is not None:
+            rank, how = late
+            self._processes[rank].kill()
+            return lost(f"{rank} of the {self.size}", f"pid {self._processes[rank].pid}", how, asked, "")
         waited = "timed out" in error.lower() or any("timed out" in self._text(rank).lower() for rank in ended)
         silent = [rank for rank in range(len(self._processes)) if rank not in ended and (rank or not error)]
         if silent and not killed and waited:
@@ -160,6 +168,13 @@ class Crew:
         how = f"was killed by {signal.Signals(-code).name}" if code is not None and code < 0 else "broke"
         told = "" if killed else error or " ".join(self._text(rank).splitlines()[-1:])
         return lost(f"{rank} of the {self.size}", f"pid {process.pid}", how, asked, told)
+
+    def _late(self, said: Sequence[str]) -> tuple[int, str] | None:
+        """Who was not there when the others were, of those that were started here, and how that is said."""
+        for found in filter(None, map(LATE.search, said)):
+            if (rank := int(found[1])) < len(self._processes):
+                return rank, found[0][found[0].index("did not") :]
+        return None
 
     def _text(self, rank: int) -> str:
         """What a process has said."""

@@ -72,6 +72,7 @@ class EdgeOrder:
     def _chances(self, left: NDArray[np.bool_]) -> NDArray[np.float64]:
         rates, explore = self.rates, self.config.explore
         weight = 4.0 * rates * (1.0 - rates) if self.config.kind == "solve-rate" else 1.0 - rates
+        weight = np.where(left, weight / weight[left].max(), 0.0)  # else a great power of small ones is 0 for all
         edge = np.where(left, weight**self.config.sharpness, 0.0)
         rare = left & (self._drawn == self._drawn[left].min())
         mixed = (1.0 - explore) * edge / edge.sum() + explore * rare / rare.sum()

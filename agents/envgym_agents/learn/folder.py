@@ -22,7 +22,7 @@ from typing import Any
 from envgym.episode import Episode
 from envgym.store import StoreReader
 from envgym_agents.learn.checkpoint import write_json
-from envgym_agents.learn.config import TrainConfig
+from envgym_agents.learn.config import TrainConfig, checked
 
 __all__ = ["DURATION", "TRAJECTORIES", "RunFolder", "check_begun", "configuration_of", "differing", "names_of"]
 
@@ -44,7 +44,7 @@ class RunFolder:
         stored = check_begun(self.path, resume=resume)
         self._stages: dict[str, Any] = {}
         if (self.path / "stages.json").exists():
-            self._stages = json.loads((self.path / "stages.json").read_text())
+            self._stages = _read(self.path / "stages.json")
         earlier = configuration_of(stored) if stored.exists() else None
         # a finished stage is not run again: a new bound on it would say what was not done
         open_bounds = [name for name in DURATION if name.partition(".")[0] not in self._stages]
@@ -85,7 +85,18 @@ class RunFolder:
 def names_of(path: str | Path) -> dict[str, str]:
     """The folder of each hub name that a run began with; {} of one that has begun with none, or not begun."""
     kept = Path(path) / NAMES
-    return dict(json.loads(kept.read_text())) if kept.exists() else {}
+    return _read(kept) if kept.exists() else {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A file of a run folder. Raises ValueError, with its name, where it is no table of JSON."""
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged, it is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged: it holds no table")
+    return found
 
 
 def check_begun(path: str | Path, *, resume: bool) -> Path:
@@ -97,6 +108,8 @@ def check_begun(path: str | Path, *, resume: bool) -> Path:
     stored = Path(path) / "config.json"
     if stored.exists() and not resume:
         raise ValueError(f"{path} already holds a run; resume it (--resume) or choose another folder")
+    if stored.parent.exists() and not stored.parent.is_dir():
+        raise ValueError(f"{path} is a file; name a new folder for the run")
     if resume and not stored.exists():
         raise ValueError(f"{path} holds no run to resume: there is no {stored.name}")
     if not resume and stored.parent.is_dir() and any(one.name != TRAJECTORIES for one in stored.parent.iterdir()):
@@ -106,12 +119,15 @@ def check_begun(path: str | Path, *, resume: bool) -> Path:
 
 def configuration_of(path: Path) -> TrainConfig:
     """The configuration of a run folder; of one from before there was a choice, playing and learning took turns."""
-    values = json.loads(path.read_text())
+    values = _read(path)
     reinforce = values.get("reinforce", {})
     loop = reinforce.setdefault("loop", {"staleness": 0})
     if "retries" in reinforce:
         loop["retries"] = reinforce.pop("retries")
-    return TrainConfig.model_validate(values)
+    try:
+        return checked(values)
+    except ValueError as error:
+        raise ValueError(f"{path} is of a run that this version cannot go on with: {error}") from error
 
 
 # What may change between a run and its resumption: how long it goes on, who plays where, how many threads
@@ -127,9 +143,11 @@ DURATION = frozenset(
         "snapshot_every",
         "reinforce.steps",
         "reinforce.minutes",
+        "reinforce.tokens",
         "reinforce.checkpoint_every",
         "watch",
         "warm_start.minutes",
+        "warm_start.max_updates",
     ]
 )
 

@@ -3,7 +3,8 @@
 Producers play groups as long as the queue lets them in (`envgym.buffer.OnPolicyQueue`); the learner takes a batch,
 updates its own copy of the weights in a thread, and publishes them to the policy between two of its passes: what is
 being sampled goes on under the new weights, and says so token by token. No token trains whose weights are more than
-``staleness`` versions behind. Nothing waits for stragglers, and no episode for the learner.
+``staleness`` versions behind. Nothing waits for stragglers, and no episode for the learner: which worlds straggle
+is learned, and beside one that did the last time another group begins at once.
 
 A checkpoint holds weights, optimiser, and the names of all episodes that wait or that no step has told of yet; the
 episodes are in the store. A run that was killed plays on what it had begun. What it had played with weights that no
@@ -21,7 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 import torch
 
-from envgym.buffer import OnPolicyQueue, Partial, QueueState, Replay, Spoiled, Taken, Ticket
+from envgym.buffer import OnPolicyQueue, Partial, QueueState, Replay, Spoiled, Taken, Ticket, oldest_version
 from envgym.buffer.replay import ReplayState
 from envgym.credit import Running, Scheme, means_of
 from envgym.credit.reference import GREEDY
@@ -79,6 +80,7 @@ class Overlapped:
     _life: int = field(init=False, default=0)
     _begun_at: int = field(init=False, default=0)
     _vain: int = field(init=False, default=0)
+    _late: set[str] = field(init=False, default_factory=set)
     _news: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     # -- the loop ----------------------------------------------------------------------------------------------
@@ -117,7 +119,10 @@ class Overlapped:
         config = self.parts.config
         while True:
             ticket = self._again.popleft() if self._again else await self.queue.start()
+            if not ticket.missing and self._order.at(ticket.number).id in self._late:
+                self.queue.doubt(ticket)
             whole = await self._played(ticket)
+            self._remember_late(whole)
             self.since.whole.append(whole)
             self.since.episodes += whole
             if ticket.missing:
@@ -135,6 +140,17 @@ class Overlapped:
                     self.since.others.append(group)
                     self.queue.abandon(ticket)
             self._news.set()
+
+    def _remember_late(self, whole: Group) -> None:
+        """A task whose group has missed its last batch by a version or more is not waited for, till one is in time.
+
+        By less is chance: of one group more than are needed the slowest always comes after the batch.
+        """
+        ages = [oldest_version(episode) for episode in whole]
+        if all(age is not None and age < self.queue.allowed_next - 1 for age in ages):
+            self._late.add(whole.task_id)
+        else:
+            self._late.discard(whole.task_id)
 
     async def _played(self, ticket: Ticket) -> Group:
         """A whole group, in as many rounds as its members' kind asks for; of a refill the fresh members alone."""
@@ -326,17 +342,18 @@ class Overlapped:
         memory = self._memory
         if newest is not None:
             stored = self.parts.learner.load(newest, beside=None if self.valuation is None else self.valuation.load)
+            if "late" not in stored:
+                raise ValueError(
+                    f"{newest} does not name which tasks are not waited for: it is of an earlier version and "
+                    "cannot be gone on from; begin a new run, from its model if you like (model.path)"
+                )
             progress = replace(Progress(**stored["progress"]), stop="")
             waiting, kept = ([memory[name] for name in stored[what]["episodes"]] for what in ("queue", "replay"))
             self.queue = OnPolicyQueue.restore(QueueState(stored["queue"]["facts"], tuple(waiting)))
             self.replay = Replay.restore(ReplayState(stored["replay"]["facts"], tuple(kept)))
             self._fresh = {int(number): count for number, count in stored["fresh"].items()}
-            if "since" not in stored:
-                raise ValueError(
-                    f"{newest} does not name what came in while its learner learned: it is of an earlier version "
-                    "and cannot be gone on from; begin a new run, from its model if you like (model.path)"
-                )
             self.since, self._vain = Collected.named(stored["since"], memory), stored["vain"]
+            self._late = set(stored["late"])
         self._again = deque(self.queue.tickets)
         self._begun_at = self.queue.version
         weights, masks = self.parts.learner.scorer.model.state_dict(), self.parts.learner.masks
@@ -352,6 +369,7 @@ class Overlapped:
             "fresh": {str(number): count for number, count in self._fresh.items()},
             "since": self.since.names(),
             "vain": self._vain,
+            "late": sorted(self._late),
         }
         beside = None if self.valuation is None else self.valuation.state()
         self.parts.learner.save(self.parts.folder, progress.step, stored, beside=beside)
@@ -371,4 +389,5 @@ class Overlapped:
             "window": float(self.crowd.window.size),
             "groups": float(since.played),
             "zero_variance": len(since.others) / max(since.played, 1),
+            "late_tasks": float(len(self._late)),
         }

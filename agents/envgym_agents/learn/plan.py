@@ -1,7 +1,8 @@
 """What a training run will do and need, said before it is begun: stages, processes, memory of each device.
 
-Memory is what is held at the worst moment (`memory`). Time is a bound: of the learner's
-arithmetic, at the rate that a matrix product is measured to reach. How long worlds take is not known.
+Memory is what is held at the worst moment (`memory`). Time is that of the arithmetic of learning, and of sampling
+where this process samples, with every context full, at the rate that a matrix product is measured to reach. How
+long worlds take is not known.
 """
 
 import time
@@ -52,6 +53,7 @@ class Plan:
     tokens: int
     work: Work
     rate: float | None
+    minutes: float | None = None
 
     def check(self) -> None:
         """Raise ValueError when a device cannot hold its part, with the settings that would change it."""
@@ -69,18 +71,25 @@ class Plan:
             found.append(f"  {_mib(device.memory.total)} of {there}: {', '.join(parts)}")
         found.append(
             f"RL: at most {self.episodes} episodes, and {self.tokens} tokens to learn from (assumed: every group "
-            f"and continuation that may be played is, and fills its context); learning is {self.work.total:.1e} "
-            "operations"
+            f"and continuation that may be played is, and fills its context); learning is {self.work.learning:.1e} "
+            f"operations{f', sampling {self.work.sampling:.1e}' if self.work.sampling else ''}"
         )
+        return [*found, *self._time()]
+
+    def _time(self) -> list[str]:
+        """How long it takes, as far as it can be told, and what ends it sooner."""
+        until = [] if self.minutes is None else [
+            f"  RL ends after {self.minutes:g} minutes (reinforce.minutes), however far it is then"
+        ]  # fmt: skip
         if self.rate is None:
-            return [*found, "  how long that takes is not known: the device is not here"]
-        found[-1] += (
-            f", {self.work.total / self.rate / 60:,.1f} minutes at {self.rate / 1e9:,.1f} GFLOP/s, which a matrix "
-            "product reaches here now; playing comes on top"
-        )
-        shares = [f"{name.replace('_', ' ')} {one / self.rate / 60:,.1f}"
-                  for name, one in asdict(self.work).items() if one]  # fmt: skip
-        return [*found, f"  of these minutes at the most: {', '.join(shares)}"]
+            return ["  how long that takes is not known: the device is not here", *until]
+        shares = {name.replace("_", " "): one / self.rate / 60 for name, one in asdict(self.work).items() if one}
+        each = ", ".join(f"{name} {one:,.1f}" for name, one in shares.items())
+        return [
+            f"  about {sum(shares.values()):,.1f} minutes of arithmetic at {self.rate / 1e9:,.1f} GFLOP/s, which a "
+            f"matrix product reaches here now ({each}); what worlds take, and who samples elsewhere, comes on top",
+            *until,
+        ]
 
 
 def plan_of(
@@ -100,10 +109,11 @@ def plan_of(
     played, learned = _members(config.reinforce)
     episodes = config.reinforce.steps * groups * played
     tokens = config.reinforce.steps * groups * learned * config.model.context
-    work = work_of(config, facts, tokens=tokens, frozen=frozen_of(facts, config))
+    sampled = episodes * config.model.context if playing else 0
+    work = work_of(config, facts, tokens=tokens, played=sampled, frozen=frozen_of(facts, config))
     if rate is None and here:
         rate = _rate(config.device, config.learner.precision)
-    return Plan(_stages(config), devices, episodes, tokens, work, rate)
+    return Plan(_stages(config), devices, episodes, tokens, work, rate, config.reinforce.minutes)
 
 
 def _devices_here(config: TrainConfig, facts: Facts, there: int | None, *, apart: bool) -> tuple[Device, ...]:

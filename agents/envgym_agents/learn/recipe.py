@@ -48,7 +48,10 @@ def recipe(
     known = recipes()
     if name not in known and not Path(name).is_file():
         raise ValueError(f"--recipe {name!r} is not known and no file; {hint(name, sorted(known))}")
-    values = tomllib.loads(known[name] if name in known else Path(name).read_text())
+    try:
+        values = tomllib.loads(known[name] if name in known else Path(name).read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"recipe {name!r} is not TOML: {error}") from error
     stages = values.get("stage")
     if not isinstance(stages, list) or not stages or set(values) != {"stage"}:
         raise ValueError(f"recipe {name!r} is a list of [[stage]] and nothing else; it has {sorted(values)}")
@@ -59,7 +62,10 @@ def recipe(
             raise ValueError(
                 f"recipe {name!r}: stage {len(found) + 1} needs a name of its own, one word: {title!r}"
             )
-        found.append(Stage(title, load(config, overrides, base=base, over=stage)))
+        try:
+            found.append(Stage(title, load(config, overrides, base=base, over=stage)))
+        except ValueError as error:
+            raise ValueError(f"recipe {name!r}, stage {title!r}: {error}") from error
     return found
 
 

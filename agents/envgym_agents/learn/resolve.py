@@ -25,9 +25,10 @@ from envgym_agents.learn.play import Scripted
 from envgym_agents.learn.staleness import staleness_of
 from envgym_agents.learn.teacher import check_tokenizers
 from envgym_agents.learn.values.valuation import try_scheme
-from envgym_agents.model import check_device, shape_of
+from envgym_agents.model import check_config, check_device, shape_of
 from envgym_agents.policies.chosen import opener
 from envgym_agents.tokenizer import load_tokenizer
+from envgym_agents.weights import check_weights
 
 __all__ = [
     "Resolved", "check_folder", "check_names", "check_sources", "check_student", "hub_names", "located",
@@ -113,6 +114,8 @@ def check_names(config: TrainConfig, *, within_s: float = 3.0) -> list[str]:
     split's name is looked for among tasks where these tell it; no further one is made after `within_s` seconds.
     """
     found, _agents = _registered(config, config.players)
+    if isinstance(config.tasks, str):
+        _ids(config.tasks)
     try:
         tasks = _tasks(found, config)
     except FileNotFoundError as error:  # built later: nothing else is wrong with it
@@ -138,12 +141,12 @@ def _registered(config: TrainConfig, agents: Iterable[tuple[str, str]]) -> tuple
         _check_options(f"{field} = {name!r}", options, make, given={"seed", "tools"}, skip=1)
         chosen[name] = Scripted(make, options)
     _named("reinforce.credit", config.reinforce.credit, lambda: _check_credit(config))
+    staleness_of(config.reinforce)
     return found, chosen
 
 
 def _check_credit(config: TrainConfig) -> None:
     """Raise ValueError when the credit scheme that a configuration names cannot be made with its options."""
-    staleness_of(config.reinforce)
     try:
         try_scheme(config.reinforce)
     except TypeError as error:
@@ -170,13 +173,13 @@ async def try_agents(agents: Mapping[str, Scripted], env: Env, others: Mapping[s
         await made.close()
 
 
-def check_student(config: TrainConfig) -> None:
-    """Raise ValueError when the student that a configuration names cannot be made."""
+def check_student(config: TrainConfig, *, weights: bool = True) -> None:
+    """Raise ValueError when the student that a configuration names cannot be made. weights: as `check_folder`."""
     model, store = config.model, config.warm_start.store
     if store is not None and not is_store(Path(store)):
         raise ValueError(f"warm_start.store = {store!r}: this is no store of episodes")
     if model.path is not None:
-        check_folder("model.path", model.path)
+        check_folder("model.path", model.path, weights=weights)
         return
     _named("model.size", model.size, lambda: shape_of(model.size))
     if model.tokenizer is not None:
@@ -189,22 +192,28 @@ def check_student(config: TrainConfig) -> None:
         )
 
 
-def check_sources(config: TrainConfig) -> None:
-    """Raise ValueError when what RL learns from beside its own episodes is not there: a teacher, a store."""
+def check_sources(config: TrainConfig, *, weights: bool = True) -> None:
+    """Raise ValueError when what RL learns from beside its own episodes is not there: a teacher, a store.
+
+    weights: as `check_folder`.
+    """
     past, loss = config.reinforce.loop.past, config.reinforce.loss
     if past.kind != "none":
         store_at(past.path)
     if loss.kind == "distill":
-        check_folder("reinforce.loss.distill.teacher", loss.distill.teacher)
+        check_folder("reinforce.loss.distill.teacher", loss.distill.teacher, weights=weights)
         own = config.model.path or config.model.tokenizer
         if own is not None:  # a tokenizer that is trained is compared when it is there
             check_tokenizers(load_tokenizer(own), load_tokenizer(loss.distill.teacher), loss.distill.teacher)
 
 
-def check_folder(field: str, path: str | Path) -> None:
-    """Raise ValueError when there is no model folder at `path`."""
+def check_folder(field: str, path: str | Path, *, weights: bool = True) -> None:
+    """Raise ValueError when there is no model folder at `path` that can be read. weights: if they must be there."""
     if not (Path(path) / "config.json").is_file():
         raise ValueError(f"{field} = {str(path)!r}: this is no model folder, there is no config.json in it")
+    _named(field, str(path), lambda: check_config(path))
+    if weights:
+        _named(field, str(path), lambda: check_weights(path))
 
 
 def _named(field: str, value: str, look_up: Callable[[], T]) -> T:
@@ -255,16 +264,24 @@ def _listed(config: TrainConfig, tasks: TaskSet) -> Sequence[Task]:
     """The tasks that train: so many, or those of a file in the order of the split, or all."""
     if not isinstance(config.tasks, str):
         return evenly(tasks, config.tasks)
-    try:
-        names = Path(config.tasks).read_text().split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"tasks = {config.tasks!r}: it cannot be read: {error}") from error
-    wanted = {name.strip() for name in names if name.strip()}
+    wanted = _ids(config.tasks)
     unknown = sorted(wanted - {task.id for task in tasks})
-    if unknown or not wanted:
-        what = f"{unknown[0]!r} is no task of split {config.split!r}" if unknown else "it names no task"
+    if unknown:
+        what = f"{unknown[0]!r} is no task of split {config.split!r}"
         raise ValueError(f"tasks = {config.tasks!r}: {what} ({len(unknown)} of {len(wanted)} are unknown)")
     return [task for task in tasks if task.id in wanted]
+
+
+def _ids(path: str) -> set[str]:
+    """The task ids of a file, one a line."""
+    try:
+        names = Path(path).read_text().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"tasks = {path!r}: it cannot be read: {error}") from error
+    wanted = {name.strip() for name in names if name.strip()}
+    if not wanted:
+        raise ValueError(f"tasks = {path!r}: it names no task")
+    return wanted
 
 
 def _check_options(where: str, options: Mapping[str, Any], make: Callable[..., Any], **known: Any) -> None:

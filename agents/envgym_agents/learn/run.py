@@ -53,7 +53,7 @@ from envgym_agents.learn.update import Learner, adamw
 from envgym_agents.learn.values.fresh import Resampler
 from envgym_agents.learn.values.several import valued
 from envgym_agents.learn.warm_start import Imitation, imitate, split_tasks
-from envgym_agents.learn.watch import Stops, writers
+from envgym_agents.learn.watch import Stops, Unmet, writers
 from envgym_agents.learn.worker import Begin
 from envgym_agents.model import load_model, parameters
 from envgym_agents.policies.transformer import TransformerPolicy
@@ -239,7 +239,8 @@ class Run:
         )  # fmt: skip
         if config.loss.mask.top_p < 1 and isinstance(student.policy, TransformerPolicy) and here:
             student.policy.mask(self.loaded(self.begun_from), top_p=config.loss.mask.top_p)
-        metrics, stops = Metrics(told := self.folder.path / "metrics.jsonl"), Stops(self.config.watch, told)
+        metrics = Metrics(told := self.folder.path / "metrics.jsonl")
+        stops = Stops(self.config.watch, told, Unmet(config))
         if self.console is not None:
             self.console.print(told_of(config), highlight=False)
         watched = writers(self.config.watch, self.folder.path, self.config.model_dump(mode="json"))
@@ -256,7 +257,7 @@ class Run:
                 note = f"success {values.get('success', 0.0):.1%}, {values['groups']:.0f} groups"
                 note += ", updates left out" if values.get("skipped") else ""
                 bar.update(progress.step, note, elapsed_s=values["total_s"])
-                stops.look(progress.step, values)
+                stops.look(progress.step, values, found.episodes)
 
             parts = Parts(
                 learner=learner,

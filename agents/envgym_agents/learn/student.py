@@ -167,7 +167,10 @@ def new_student(config: TrainConfig, episodes: Sequence[Episode], env: Env) -> S
         # as often as it is read, which is in every episode
         texts += [text_of(tools_message(env.tools))] * len(episodes) if env.tools else []
         texts += [spoken(turn.action.message) for episode in episodes for turn in episode.turns]
-    return _fresh(config, train_tokenizer(texts, actions=actions, vocab_size=config.model.vocabulary))
+    try:
+        return _fresh(config, train_tokenizer(texts, actions=actions, vocab_size=config.model.vocabulary))
+    except ValueError as error:
+        raise ValueError(f"model.vocabulary = {config.model.vocabulary}: {error}") from error
 
 
 def _fresh(config: TrainConfig, tokenizer: Any) -> Student:

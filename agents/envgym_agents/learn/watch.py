@@ -7,8 +7,9 @@ grows while what is really wanted does not (Gao et al. 2022, arXiv 2210.10760).
 """
 
 import json
+import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from math import isfinite
@@ -17,10 +18,13 @@ from statistics import median
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from envgym.episode import Episode
 from envgym.errors import EnvgymError
-from envgym_agents.learn.config_loop import Watch
+from envgym_agents.learn.config import Reinforce, Watch
 
-__all__ = ["Anomaly", "Stops", "Writer", "writers"]
+__all__ = ["Anomaly", "Stops", "Unmet", "Writer", "writers"]
+
+_LOG = logging.getLogger("envgym")
 
 _RECENT, _LEAST = 20, 5
 
@@ -139,20 +143,53 @@ def _stopped(when: str, seen: str, name: str, advice: str) -> str:
 
 
 @dataclass(slots=True)
+class Unmet:
+    """Warns, once, of names that no episode of the first step has: such a price or metric changes nothing, unseen.
+
+    Costs with a price or a limit, and `reinforce.metric`. Another episode may have them: so no more than a warning.
+    """
+
+    config: Reinforce
+    _told: bool = False
+
+    def look(self, episodes: Sequence[Episode]) -> None:
+        """Look at a step's episodes."""
+        whole = [episode for episode in episodes if episode.failure is None]
+        if self._told or not whole:
+            return
+        self._told = True
+        prices, metric = self.config.loss.prices, self.config.metric
+        costs = {name for episode in whole for turn in episode.turns for name in turn.step.cost}
+        asked = [(f"reinforce.loss.prices: a cost {name!r}", costs) for name in (*prices.costs, *prices.limits)
+                 if name not in costs]  # fmt: skip
+        channels = {name for one in whole for grade in one.grades for name in grade.channels}
+        channels |= {name for one in whole for name in (one.turns[-1].step if one.turns else one.root).channels}
+        if metric and metric not in channels:
+            asked.append((f"reinforce.metric: a channel {metric!r} of a grade or a last step", channels))
+        for what, there in asked:
+            known = ", ".join(sorted(there)) or "none"
+            _LOG.warning("%s is in none of the first %d episodes; there are: %s", what, len(whole), known)
+
+
+@dataclass(slots=True)
 class Stops:
     """Looks at each step's metrics. It keeps the last steps only: a run that is resumed begins to look anew.
 
     metrics: the run's own file of them; the gap is told since the first of its steps, whoever has played that.
+    unmet: is shown each step's episodes.
     """
 
     config: Watch
     metrics: Path | None = None
+    unmet: Unmet | None = None
     _times: dict[str, int] = field(default_factory=dict)
     _norms: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _first: tuple[float, float] | None = None
 
-    def look(self, step: int, values: Mapping[str, float]) -> None:
+    def look(self, step: int, values: Mapping[str, float], episodes: Sequence[Episode] = ()) -> None:
         """Raise Anomaly when something has been wrong for `patience` steps in a row."""
+        if self.unmet is not None:
+            self.unmet.look(episodes)
         looked = (
             self._mismatch(values), self._entropy(values), self._gradient(values), self._skipped(values),
             self._gap(values),

@@ -1,6 +1,7 @@
 """How many operations learning takes: a bound, from the model's shape and the configuration.
 
-Counted as if every context were full and nothing shared. What worlds, sampling and evaluations take is not in it.
+Counted as if every context were full and nothing shared. What worlds and evaluations take is not in it, nor who
+samples elsewhere.
 """
 
 from dataclasses import dataclass
@@ -16,16 +17,17 @@ __all__ = ["Work", "forward_of", "work_of"]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Floating-point operations: of the warm start; in RL of updates, of other passes, of critics."""
+    """Floating-point operations: of the warm start; in RL of updates, of other passes, of critics, of sampling."""
 
     warm_start: float
     updates: float
     passes: float
     critics: float
+    sampling: float = 0.0
 
     @property
-    def total(self) -> float:
-        """All of them."""
+    def learning(self) -> float:
+        """All but sampling."""
         return self.warm_start + self.updates + self.passes + self.critics
 
 
@@ -38,8 +40,11 @@ def forward_of(facts: Facts, length: int, weights: int | None = None) -> float:
     return 2.0 * (facts.parameters if weights is None else weights) + 2.0 * facts.layers * facts.hidden * length
 
 
-def work_of(config: TrainConfig, facts: Facts, *, tokens: int, frozen: int = 0) -> Work:
+def work_of(config: TrainConfig, facts: Facts, *, tokens: int, played: int = 0, frozen: int = 0) -> Work:
     """Of a run that learns from `tokens` tokens. frozen: weights of the model that the loss asks beside the policy.
+
+    played: tokens of all contexts that are played; where this process samples each is a forward pass once (keys and
+    values are kept), and with a mask one of the masking policy beside.
 
     A way back takes twice the forward pass, and with checkpoints the forward pass once more. Recomputed old
     log-probabilities and another model are a forward pass each, and a loss that couples tokens computes its values
@@ -56,11 +61,13 @@ def work_of(config: TrainConfig, facts: Facts, *, tokens: int, frozen: int = 0) 
     coupled = not Objective(reinforce).separable
     passes = once * (before + coupled * reinforce.epochs) + beside * (reinforce.epochs if whole else 1)
     critics = (reinforce.critic, reinforce.critic.second)
+    models = 2 if loss.mask.top_p < 1 else 1
     return Work(
         warm_start=update * warm.max_updates * warm.rows * length if plays else 0.0,
         updates=update * tokens * reinforce.epochs,
         passes=passes * tokens,
         critics=sum(_critic(one, config, facts) for one in critics if one) * tokens,
+        sampling=once * models * played if config.masks_sampler else 0.0,
     )
 
 

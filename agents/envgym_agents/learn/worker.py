@@ -9,6 +9,7 @@ which one is missing cannot be finished. Started by `crew`, or by torchrun (ever
 import fcntl
 import os
 import pickle
+import re
 import socket
 import struct
 import sys
@@ -39,7 +40,9 @@ from envgym_agents.learn.update import Learner, adamw
 from envgym_agents.tokenizer import load_tokenizer
 from envgym_agents.weights import fill, fillable
 
-__all__ = ["MEETING", "Begin", "Rank", "follow", "interface_of", "join", "serve"]
+__all__ = [
+    "BEGIN_S", "LATE", "Begin", "Rank", "begins_within", "follow", "interface_of", "join", "serve",
+]  # fmt: skip
 
 _SIOCGIFADDR = 0x8915
 """Of ioctl: an interface's IPv4 address (linux/sockios.h)."""
@@ -49,8 +52,11 @@ _QUIET = b"quiet"
 _BEAT_S = 60.0
 """How often it says so, at the least."""
 
-MEETING = timedelta(minutes=10)
-"""How long they wait for each other."""
+BEGIN_S = 600.0
+"""How long they wait for each other to be there, or as long as for an answer, if that is longer."""
+
+LATE = re.compile(r"process (\d+) of the \d+ did not begin within \S+ s")
+"""What those that were there say of one that was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +74,30 @@ class Begin:
     demonstrations: Sequence[Row] = field(default_factory=tuple)
 
 
-def join(device: str, meeting: Any, *, rank: int, size: int, local: int, patience_s: float) -> DeviceMesh:
+def begins_within(patience_s: float, begin_s: float = BEGIN_S) -> timedelta:
+    """How long those that are there wait for the last one."""
+    return timedelta(seconds=max(begin_s, patience_s))
+
+
+def join(
+    device: str, meeting: Any, *, rank: int, size: int, local: int, patience_s: float, begin_s: float = BEGIN_S
+) -> DeviceMesh:
     """Enter the group of all processes. meeting: a store that they share; local: this one's GPU of its host.
 
-    patience_s: how long an exchange waits for the slowest of them before it raises a RuntimeError; for those that
-    are not there yet, `MEETING`.
+    patience_s: how long an exchange waits for the slowest of them before it raises a RuntimeError. Raises one that
+    names the first process that is not there within `begins_within`.
     """
+    within = begins_within(patience_s, begin_s)
     meeting.set(f"envgym-{rank}", "is here")
-    meeting.wait([f"envgym-{other}" for other in range(size)], MEETING)
+    try:
+        meeting.wait([f"envgym-{other}" for other in range(size)], within)
+    except RuntimeError as error:
+        late = next((other for other in range(size) if not meeting.check([f"envgym-{other}"])), None)
+        if late is None:
+            raise
+        raise RuntimeError(
+            f"process {late} of the {size} did not begin within {within.total_seconds():g} s"
+        ) from error
     kind = torch.device(device).type
     if kind == "cuda":
         torch.cuda.set_device(local)
@@ -87,17 +109,17 @@ def join(device: str, meeting: Any, *, rank: int, size: int, local: int, patienc
 
 
 def _join_by_torchrun(device: str, patience_s: float) -> DeviceMesh:
-    meeting, rank, size = next(rendezvous("env://", timeout=MEETING))
+    meeting, rank, size = next(rendezvous("env://", timeout=begins_within(patience_s)))
     local = int(os.environ.get("LOCAL_RANK", rank))
     return join(device, meeting, rank=rank, size=size, local=local, patience_s=patience_s)
 
 
-def _join_here(device: str, file: Path, rank: int, size: int, patience_s: float) -> DeviceMesh:
+def _join_here(device: str, file: Path, rank: int, size: int, *, patience_s: float, begin_s: float) -> DeviceMesh:
     """Processes of one host, which meet at a file."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     meeting: Any = FileStore(str(file), size)
-    meeting.set_timeout(MEETING)
-    return join(device, meeting, rank=rank, size=size, local=rank, patience_s=patience_s)
+    meeting.set_timeout(begins_within(patience_s, begin_s))
+    return join(device, meeting, rank=rank, size=size, local=rank, patience_s=patience_s, begin_s=begin_s)
 
 
 def interface_of(address: str) -> str:
@@ -203,9 +225,9 @@ def _watch(line: Connection) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``worker STORE RANK SIZE DEVICE THREADS PATIENCE_S LIFELINE [REQUESTS]``: descriptors by number, "-": no."""
-    store, rank, size, device, threads, patience, line, *requests = arguments
-    patience_s = float(patience)
+    """``worker STORE RANK SIZE DEVICE THREADS PATIENCE_S BEGIN_S LIFELINE [REQUESTS]``: descriptors, "-": none."""
+    store, rank, size, device, threads, patience, begin, line, *requests = arguments
+    patience_s, begin_s = float(patience), float(begin)
     lifeline = Connection(int(line), writable=False)
     threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
     if threads != "-":
@@ -214,7 +236,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         here = store != "-"
         if here:
-            mesh = _join_here(device, Path(store), int(rank), int(size), patience_s)
+            mesh = _join_here(device, Path(store), int(rank), int(size), patience_s=patience_s, begin_s=begin_s)
         else:
             mesh = _join_by_torchrun(device, patience_s)
         serve(mesh, asks, patience_s=patience_s)

@@ -6,6 +6,44 @@ pytest.importorskip("torch")
 from envgym_agents.learn.config import Reinforce, TrainConfig, load
 
 
+@pytest.mark.parametrize(
+    ("critic", "said"),
+    [
+        ({"lr": 0.5}, "lr 0.5 has no use where critic.kind is 'none'"),
+        ({"kind": "turn", "beta": 0.1}, "beta 0.1 has no use where critic.kind is 'turn'"),
+        ({"kind": "progress", "loss": "mse"}, "loss 'mse' has no use where critic.kind is 'progress'"),
+        ({"kind": "archer", "lam": 0.5}, "lam 0.5 has no use where critic.kind is 'archer'"),
+        ({"kind": "implicit", "body": "own"}, "body 'own' has no use where critic.kind is 'implicit'"),
+        ({"kind": "reward-model", "gamma": 0.9}, "gamma 0.9 has no use where critic.kind is 'reward-model'"),
+        ({"kind": "token", "size": "2M"}, "size '2M' has no use where critic.body is 'policy'"),
+        ({"kind": "token", "loss": "mse", "bins": 9}, "bins 9 has no use where critic.loss is 'mse'"),
+        (
+            {"kind": "turn", "second": {"kind": "implicit", "tau": 0.5}},
+            "tau 0.5 has no use where critic.kind is 'im",
+        ),
+    ],
+)
+def test_what_a_critic_does_not_read_is_refused(critic, said):
+    with pytest.raises(ValueError, match=said):
+        Reinforce(critic=critic)
+
+
+def test_the_scale_of_no_adapters_and_the_size_of_no_evaluations_are_refused():
+    with pytest.raises(ValueError, match=r"lora_alpha 8\.0 has no use where model\.lora_rank is 0"):
+        load(overrides=["model.lora_alpha=8"])
+    with pytest.raises(ValueError, match=r"quick 8 has no use where evaluate\.every is 0"):
+        load(overrides=["evaluate.quick=8"])
+
+
+def test_a_stream_of_demonstrations_needs_an_expert_or_a_store():
+    wanted = {"reinforce": {"loss": {"streams": {"demonstrations": 1.0}}}, "model": {"path": "x"}}
+    load(base={**wanted, "warm_start": {"episodes_per_task": 0, "store": "x"}})
+    with pytest.raises(
+        ValueError, match=r"streams\.demonstrations 1 needs what an expert did: raise warm_start\.ep"
+    ):
+        load(base={**wanted, "warm_start": {"episodes_per_task": 0}})
+
+
 def test_a_file_and_overrides_are_merged(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text('seed = 3\n[reinforce]\nsteps = 7\ntasks = 2\n[env_options]\ntools = "compact"\n')

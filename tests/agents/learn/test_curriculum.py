@@ -56,6 +56,15 @@ def test_tasks_are_drawn_by_how_often_they_fail_where_that_is_asked_for():
     assert shares == pytest.approx([0.6, 1 / 3, 1 / 15], abs=0.03)
 
 
+@pytest.mark.parametrize("kind", ["solve-rate", "failures"])
+def test_however_sharply_tasks_are_chosen_one_is_drawn(kind):
+    """0.36 and 0.19 to the power 2,000 are both 0 in floating point; the one is still likelier than the other."""
+    order = EdgeOrder(tasks(2), 0, Curriculum(kind=kind, sharpness=2000, explore=0, memory=1))
+    order.saw([outcome("t0", [1] * 8), outcome("t1", [1] * 18)])  # rates of 9 / 10 and 19 / 20
+    assert {order.draw(1)[0].id for _ in range(20)} == {"t0"}
+    assert [task.id for task in order.draw(2)] == ["t0", "t1"]
+
+
 @settings(max_examples=20)
 @given(seed=st.integers(0, 1000), count=st.integers(1, 12), cut=st.integers(0, 5))
 def test_draws_are_a_function_of_the_seed_and_of_what_was_seen_and_go_on_from_a_state(seed, count, cut):

@@ -45,7 +45,7 @@ def config_of(store, **warm):
             "model": {"size": "tiny", "vocabulary": 400, "context": 512, "answer": 64},
             "warm_start": {**warm, "store": str(store)},
             "reinforce": dict(steps=1, tasks=2, group=2, oversample=1, loop={"staleness": 0}),
-            "evaluate": dict(baselines=[], quick=2, bootstrap=100, greedy=False, tasks=2),
+            "evaluate": dict(baselines=[], bootstrap=100, greedy=False, tasks=2),
         }
     )  # fmt: skip
 

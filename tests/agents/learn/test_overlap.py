@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -311,6 +312,51 @@ def test_stored_groups_train_beside_what_is_played_in_the_steps_that_have_them(
 
     asyncio.run(run())
     assert seen == [3, 3, 0, 0]
+
+
+def test_a_task_whose_group_came_far_too_late_holds_no_place_the_next_time(uneven, model, tmp_path):
+    """Worlds of u0 last until three more updates: too long for a bound of 1, whenever they begin."""
+    loops, doubted, late, out = [], [], [], defaultdict(asyncio.Event)
+
+    class Telling(Versioned):
+        async def update(self, weights, *, version: int, masks=None) -> int:
+            out[version].set()
+            return await super().update(weights, version=version)
+
+    class Slow(Uneven):
+        async def reset(self, *, seed: int) -> Step:
+            step = await super().reset(seed=seed)
+            self.slow, self.breaks, self.until = 6, False, loops[0].queue.version + 3
+            if self.task.id == "u0":
+                doubted.append(loops[0].queue.state().facts["counters"]["doubted"])
+            return step
+
+        async def step(self, action: Action) -> Step:
+            if self.task.id == "u0":
+                await out[self.until].wait()
+            return await super().step(action)
+
+    async def on_step(progress, found, told):
+        late.append(told["late_tasks"])
+
+    async def run(steps):
+        with StoreWriter(tmp_path / "store") as memory:
+            config = Reinforce(steps=steps, tasks=1, group=2, teaches="all", checkpoint_every=8)
+            folder, policy = tmp_path / "run", Telling()
+            loops[:] = [looped(config, folder, model, memory=memory, on_step=on_step, policy=policy)]
+            await loops[0].run()
+
+    unregister("environments", uneven.name)
+    register("environments", uneven.name, replace(uneven, make=Slow))
+    asyncio.run(run(16))
+    first, _, *others = doubted  # once for each of a group's two members
+    assert first == []
+    assert others
+    assert all(len(numbers) == 1 for numbers in others)
+    assert (late[0], late[-1]) == (0, 1)
+    late.clear()
+    asyncio.run(run(17))
+    assert late == [1], "a run that goes on knows it"
 
 
 def test_worlds_that_nearly_all_fail_end_the_run_with_the_reason(uneven, model, tmp_path):

@@ -177,6 +177,27 @@ def test_work_is_that_of_every_pass_by_hand():
     assert work_of(load(base={"model": model, "reinforce": critic}), facts, tokens=10).critics == 3 * once * 10
 
 
+def test_the_time_is_that_of_learning_and_of_sampling_where_this_process_samples_and_says_what_ends_it_sooner():
+    reinforce = {"steps": 2, "tasks": 3, "oversample": 2, "group": 4, "minutes": 5}
+    model = {"context": 256, "answer": 64}
+    config = small(reinforce=reinforce, model=model)
+    facts = facts_of(config)
+    plan = plan_of(config, facts, there=1 << 40, rate=1e9)
+    assert plan.work.sampling == 2 * 6 * 4 * 256 * forward_of(facts, 256)  # steps, groups, members, tokens
+    masked = small(reinforce={**reinforce, "loss": {"old": "recomputed", "mask": {"top_p": 0.9}}}, model=model)
+    assert plan_of(masked, facts, there=1 << 40, rate=1e9).work.sampling == 2 * plan.work.sampling
+    *_, time, until = plan.lines()
+    minutes = (plan.work.learning + plan.work.sampling) / 1e9 / 60
+    assert f"about {minutes:,.1f} minutes of arithmetic at 1.0 GFLOP/s" in time
+    assert f"sampling {plan.work.sampling / 1e9 / 60:,.1f}" in time
+    assert until == "  RL ends after 5 minutes (reinforce.minutes), however far it is then"
+    for elsewhere in ({"sampler": {"kind": "vllm"}}, {"cluster": {"workers": 1}}):
+        other = small(reinforce=reinforce, model=model, **elsewhere)
+        assert work_of(other, facts, tokens=10, played=100).sampling == 0
+    nothing_played = small(reinforce={"steps": 2, "loop": {"past": {"kind": "alone", "path": "x"}}}, model=model)
+    assert plan_of(nothing_played, facts, there=1 << 40, rate=1e9).work.sampling == 0
+
+
 @pytest.mark.parametrize(
     ("members", "played", "learned"),
     [

@@ -116,6 +116,9 @@ def test_a_folder_is_resumed_only_on_request_and_with_its_own_configuration(tmp_
     assert RunFolder(tmp_path / "r", longer, resume=True).done("expert") == {"success": 1.0}
     stored = json.loads((tmp_path / "r" / "config.json").read_text())
     assert stored == longer.model_dump(mode="json")  # what was run, not what was begun
+    bounds = ["reinforce.steps=5000", "reinforce.tokens=9", "reinforce.minutes=1", "warm_start.max_updates=5000"]
+    RunFolder(tmp_path / "r", load(overrides=["env=guess", *bounds]), resume=True)
+    RunFolder(tmp_path / "r", longer, resume=True)
     other = load(overrides=["env=guess", "reinforce.lr=0.5"])
     with pytest.raises(ValueError, match=r"then and now, in: reinforce\.lr \(0\.0003, 0\.5\)"):
         RunFolder(tmp_path / "r", other, resume=True)

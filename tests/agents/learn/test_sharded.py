@@ -29,7 +29,7 @@ from envgym_agents.learn.sharded import ShardedLearner  # noqa: E402
 from envgym_agents.learn.student import begin_model  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
 from envgym_agents.learn.warm_start import with_observations  # noqa: E402
-from envgym_agents.learn.worker import Begin, interface_of  # noqa: E402
+from envgym_agents.learn.worker import Begin, begins_within, interface_of  # noqa: E402
 from envgym_agents.model import load_model, save_model  # noqa: E402
 from envgym_agents.tokenizer import train_tokenizer  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
@@ -315,6 +315,23 @@ def test_a_process_that_begins_late_is_waited_for_longer_than_an_answer(tmp_path
     both = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
     said = [one.communicate(timeout=120)[1] for one in both]
     assert [one.returncode for one in both] == [0, 0], said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_process_that_never_begins_is_named_and_said_not_to_have_begun():
+    with Crew(2, threads=1, patience_s=1, begin_s=3) as crew:
+        os.kill(crew.pids[1], signal.SIGSTOP)
+        with pytest.raises(LearnerDied, match=r"process 1 of the 2 .*\(pid \d+\) did not begin within 3 s during"):
+            crew.ask("validate", [])
+        began = time.monotonic()
+    assert time.monotonic() - began < 10, "who never came is not asked to leave"
+    assert not any(Path(f"/proc/{pid}").exists() for pid in crew.pids)
+
+
+def test_those_that_are_there_wait_for_the_last_one_as_long_as_for_an_answer():
+    assert begins_within(60.0).total_seconds() == 600
+    assert begins_within(3600.0).total_seconds() == 3600
 
 
 HOLDER = """

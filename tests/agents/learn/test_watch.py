@@ -5,16 +5,21 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
-from envgym_agents.learn.config import TrainConfig, Watch
-from envgym_agents.learn.watch import Anomaly, Stops
+from envgym_agents.learn.config import Reinforce, TrainConfig, Watch
+from envgym_agents.learn.watch import Anomaly, Stops, Unmet
 
 from envgym.cli import run
+from envgym.env import Step
+from envgym.errors import Failure, InfrastructureFailure
+
+LOST = Failure.of(InfrastructureFailure("gone"), where="step", turn=0)
 
 CASES = {
     "mismatch": ("sampler_gap", [1e-5, 1e-5], [0.3, 0.3, 0.3], r"differ by 0\.3 nats, more than 0\.1"),
@@ -27,6 +32,26 @@ CASES = {
         r"12 long, more than 4 times the 1 ",
     ),
 }
+
+
+def test_prices_and_metrics_that_no_episode_has_are_told_once_with_what_there_is(turn, episode, caplog):
+    prices = {"costs": {"opens": 1.0, "tokns": 1.0}, "limits": {"calls": 1.0}}
+    played = episode("a", [turn([1], [2], position=0)])
+    last = replace(played.turns[0], step=Step(cost={"opens": 1.0}, channels={"success": 1.0}))
+    played, failed = replace(played, turns=(last,)), replace(played, stop=None, failure=LOST)
+    stops = Stops(Watch(), unmet=Unmet(Reinforce(metric="succes", loss={"prices": prices})))
+    stops.look(1, {}, [failed])
+    assert caplog.messages == [], "a failed world says nothing"
+    for _ in range(2):
+        stops.look(2, {}, [failed, played])
+    assert caplog.messages == [
+        "reinforce.loss.prices: a cost 'tokns' is in none of the first 1 episodes; there are: opens",
+        "reinforce.loss.prices: a cost 'calls' is in none of the first 1 episodes; there are: opens",
+        "reinforce.metric: a channel 'succes' of a grade or a last step is in none of the first 1 episodes; there "
+        "are: success",
+    ]
+    Stops(Watch(), unmet=Unmet(Reinforce(metric="success"))).look(1, {}, [played])
+    assert len(caplog.messages) == 3
 
 
 @pytest.mark.parametrize("name", CASES)

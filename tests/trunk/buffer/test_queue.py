@@ -235,6 +235,41 @@ def test_a_take_wakes_who_waits_for_the_place_of_what_it_makes_too_old() -> None
     asyncio.run(main())
 
 
+def test_what_is_not_expected_in_time_holds_no_place_and_trains_if_it_comes() -> None:
+    queue = OnPolicyQueue(1, bound=1)
+    straggler, quick = queue.try_start(), queue.try_start()
+    assert straggler is not None
+    assert quick is not None
+    assert queue.try_start() is None
+    queue.doubt(straggler)
+    again = saved(queue)
+    for one in (queue, again):
+        more = one.try_start()
+        assert more is not None
+        assert one.try_start() is None, "its place is given away once"
+        one.doubt(quick)
+        one.doubt(more)
+        assert one.try_start() is None, "of such groups no more than a batch is left out"
+        one.try_put(group("s", 0, 0), straggler)
+        assert ids(one.try_take()) == [["s0", "s1"]]
+        with pytest.raises(ValueError, match="is not out as a whole group's"):
+            one.doubt(straggler)
+
+
+def test_whoever_is_doubted_makes_room_for_who_waits() -> None:
+    async def main() -> None:
+        queue = OnPolicyQueue(1)
+        ticket = queue.try_start()
+        assert ticket is not None
+        waits = asyncio.create_task(queue.start())
+        await asyncio.sleep(0)
+        queue.doubt(ticket)
+        async with asyncio.timeout(5):
+            assert (await waits).number == 1
+
+    asyncio.run(main())
+
+
 def test_a_waiting_group_with_a_member_that_stays_fresh_holds_its_place() -> None:
     queue = OnPolicyQueue(1, bound=1)
     mixed, quick = queue.try_start(), queue.try_start()
@@ -468,6 +503,12 @@ class QueueMachine(RuleBasedStateMachine):
     def put_without_a_ticket(self, data: st.DataObject) -> None:
         made = self.members(data.draw(st.integers(1, 3)), data)
         self.both(lambda queue: queue.try_put(made))
+
+    @precondition(lambda self: any(not ticket.missing for ticket in self.tickets))
+    @rule(data=st.data())
+    def doubt(self, data: st.DataObject) -> None:
+        ticket = data.draw(st.sampled_from([one for one in self.tickets if not one.missing]))
+        self.both(lambda queue: queue.doubt(ticket))
 
     @precondition(lambda self: self.tickets)
     @rule(data=st.data())

@@ -25,7 +25,7 @@ from envgym_agents.learn.cluster.carried import Carried
 from envgym_agents.learn.cluster.placement import Placed
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.crew import lost
-from envgym_agents.learn.worker import MEETING, Begin, Rank, interface_of, join
+from envgym_agents.learn.worker import Begin, Rank, begins_within, interface_of, join
 
 __all__ = ["LearnerRank", "PlacedCrew"]
 
@@ -49,8 +49,8 @@ class LearnerRank:
         listening = socket.create_server((address, 0))
         port = int(listening.getsockname()[1])
         self._meeting = TCPStore(
-            address, port, self._size, is_master=True, timeout=MEETING, wait_for_workers=False,
-            master_listen_fd=listening.detach(),
+            address, port, self._size, is_master=True, timeout=begins_within(self._patience_s),
+            wait_for_workers=False, master_listen_fd=listening.detach(),
         )  # fmt: skip
         return port
 
@@ -64,7 +64,8 @@ class LearnerRank:
         """Enter the group of all, which meets there."""
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ.setdefault(name, interface_of(self.address()))
-        meeting = self._meeting or TCPStore(address, port, self._size, is_master=False, timeout=MEETING)
+        within = begins_within(self._patience_s)
+        meeting = self._meeting or TCPStore(address, port, self._size, is_master=False, timeout=within)
         mesh = join(self._device, meeting, rank=self._number, size=self._size, local=0, patience_s=self._patience_s)
         self._rank = Rank(mesh)
 

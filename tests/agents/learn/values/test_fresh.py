@@ -163,7 +163,7 @@ def test_r_a_run_learns_from_fresh_turns_counts_their_tokens_and_is_resumed_to_t
     tokenizer = train_tokenizer(
         ["you are in front of the vault", "panel a code 1"], actions=ACTIONS, vocab_size=300
     )
-    critic = Critic(kind="archer", fresh=6, updates=2, groups=4, replay=1500, warmup=3, size="tiny")
+    critic = Critic(kind="archer", fresh=6, updates=2, groups=4, replay=1500, warmup=3)
     config = Reinforce(
         steps=4, tasks=2, group=4, lr=1e-3, checkpoint_every=2, oversample=1, credit="archer", critic=critic
     )

@@ -256,7 +256,7 @@ def same(one, two) -> bool:
 
 
 def config_of(name: str, **critic) -> Reinforce:
-    chosen = Critic(kind=KIND_OF[name], updates=2, groups=4, replay=1500, lr=1e-3, size="tiny", **critic)
+    chosen = Critic(kind=KIND_OF[name], updates=2, groups=4, replay=1500, lr=1e-3, **critic)
     return Reinforce(
         steps=4, tasks=3, group=4, lr=1e-3, checkpoint_every=2, oversample=1, credit=name, critic=chosen,
         teaches="credit",
@@ -268,10 +268,10 @@ def config_of(name: str, **critic) -> Reinforce:
     ("name", "options"),
     [
         ("test-turns", {}),
-        ("test-turns", {"body": "own", "first": True}),
+        ("test-turns", {"body": "own", "size": "tiny", "first": True}),
         ("test-tokens", {"body": "frozen", "loss": "two-hot"}),
         ("test-archer", {"baseline": True, "warmup": 3}),
-        ("test-contributions", {"loss": "mse"}),
+        ("test-contributions", {"tau": 0.2}),
         ("test-log-ratios", {}),
         ("test-contributions-of-scores", {"aggregate": "worst-case"}),
     ],
@@ -293,7 +293,7 @@ def test_r_a_run_with_a_critic_is_resumed_to_the_same_weights(played, name, opti
 
 @pytest.mark.slow
 def test_r_a_run_with_two_critics_is_resumed_to_the_same_weights_and_rests_until_both_are_warm(played):
-    common = {"updates": 2, "groups": 4, "replay": 1500, "size": "tiny"}
+    common = {"updates": 2, "groups": 4, "replay": 1500}
     second = Critic(kind="token", warmup=3, lr=1e-3, **common)
     critic = Critic(kind="implicit", learn="pairs", lr=1e-4, second=second, **common)
     config = config_of("test-turns").model_copy(update={"credit": "reinforced-tokens", "critic": critic})
