@@ -41,6 +41,16 @@ def test_its_tasks_are_solved_by_the_expert_and_not_by_doing_nothing(world: Any)
                     seeded=world.SPEC.seeded)  # fmt: skip
 
 
+@pytest.mark.parametrize("world", [ask, route, search, synthetic, twenty, wordle], ids=lambda one: one.SPEC.name)
+def test_its_expert_is_told_no_more_than_an_agent(world: Any) -> None:
+    def blind(task: Task, *, seed: int = 0) -> Any:
+        return world.expert(task.model_copy(update={"metadata": {}, "seed": 0}), seed=seed)
+
+    tasks = world.SPEC.tasks(60)[::8]
+    check_task_sync(tasks, lambda task: make(world.SPEC, task), blind, seeds=(0,), limits=Limits(turns=120),
+                    seeded=world.SPEC.seeded)  # fmt: skip
+
+
 @EACH
 def test_its_tasks_are_drawn_without_end_and_a_wrong_bound_is_refused(world: Any) -> None:
     check_tasks(world.SPEC.tasks(40), splits=("train", "heldout"), seeded=world.SPEC.seeded)

@@ -167,11 +167,10 @@ def ask_tasks(count: int | None = 500, *, missing: int = 2, seed: int = 0) -> Ta
 
 def _decide(task: Task, seen: Sequence[Step]) -> Action:
     """Fill in what was said, look up the rest, ask for what is not there; it sees no value before it asks."""
-    slots = str(task.metadata["slots"]).split("|")
-    said = seen[0].text.partition("already: ")[2].partition(".\n")[0]
+    said, _, slots = seen[0].text.partition("already: ")[2].partition(".\nThe form's slots: ")
     known = {part.split(" ", 1)[0]: part.split(" ", 1)[1] for part in said.split(", ") if " " in part}
     answers = iter([step.text for step in seen[1:]])
-    for slot in slots:
+    for slot in slots.rstrip(".").split(", "):
         if slot not in known:
             if (text := next(answers, None)) is None:
                 return Action.call("look_up", slot=slot)
