@@ -16,6 +16,7 @@ from envgym.deadlines import Waiting, begin, deadline
 from envgym.env import Env, Grade, Snapshot, Step, StopReason, answered
 from envgym.episode import SPENT, THOUGHT, Began, Episode, ForkPoint, Turn, Unfinished
 from envgym.errors import Boundary, ContextFull, EnvgymError, Failure, Misconfigured, boundary
+from envgym.frozen import quick
 from envgym.holding import Holding
 from envgym.limits import Limits
 from envgym.messages import Action
@@ -26,7 +27,8 @@ __all__ = ["Origin", "Recorder", "Rollout", "branch", "play", "took_s", "unplaye
 
 _ACTING = boundary(Boundary.AGENT, "act", passing=(Misconfigured,))
 _STEPPING = boundary(Boundary.ENVIRONMENT, "step", passing=(Misconfigured,))
-"""Boundaries hold no state: every turn of every episode enters these two."""
+_RESETTING = boundary(Boundary.ENVIRONMENT, "reset", passing=(Misconfigured,))
+"""Boundaries hold no state: every turn of every episode may leave by these."""
 
 _UNANSWERED = Step()
 _UNHEARD = Step(info={THOUGHT: True})
@@ -102,44 +104,57 @@ class _Play:
 
     async def run(self, step: Step) -> StopReason:
         """Act and step until something stops the episode."""
-        limits, turns = self.rollout.limits, self.turns
+        limits, env, turns, agents = self.rollout.limits, self.env, self.turns, self.agents
         record, marks = self.rollout.record, self.rollout.snapshot_every or self.rollout.stems is not None
+        most, bounded = limits.turns, limits.tokens is not None or limits.episode_s is not None
+        # Every turn of every episode passes here: what most turns have no use for is asked for without a call, and
+        # `deadline` and `with` are unrolled, as what never waits and raises nothing must cost next to nothing
         while step.stop is None:
             said, self.said = self.said, None
-            if said is None and (stop := self._spent(limits)) is not None:  # what was said is always answered
-                return stop
-            if said is None:
+            if said is None:  # what was said is always answered
+                if (bounded or len(turns) - self.thoughts >= most) and (stop := self._spent(limits)) is not None:
+                    return stop
                 actor = step.next_actor
                 snapshot = await self._mark() if marks else None
-                agent = self._agent(actor)
-                # `deadline`, unrolled: two calls per turn, and what never waits must cost next to nothing
+                agent = agents.get(actor) or self._agent(actor)
                 self.where, asked = "act", perf_counter()
-                with _ACTING:
+                try:
                     reply = begin(agent.act(step))
                     if type(reply) is Waiting:
                         reply = await reply.within(limits.act_s, "act", Boundary.AGENT)
-                action, act_s = reply.action, perf_counter() - asked
-                spent = reply.cost
-                self._think(actor, reply)
+                except BaseException as error:
+                    _ACTING.__exit__(type(error), error, None)
+                    raise
+                action, spent = reply.action, reply.cost
+                now = perf_counter()
+                act_s, asked = now - asked, now
+                if reply.thoughts:
+                    self._think(actor, reply)
             else:
-                action, spent = said.action, said.step.cost
-            self.where, asked = "step", perf_counter()
-            with _STEPPING:
-                answer = begin(self.env.step(action))
+                action, spent, asked = said.action, said.step.cost, perf_counter()
+            self.where = "step"
+            try:
+                answer = begin(env.step(action))
                 if type(answer) is Waiting:
                     if record is not None and said is None:  # what a world that takes its time is asked is kept
                         asking = _charged(_UNANSWERED, spent, action)
                         said = self._said(record, Turn.of(actor, reply, asking, snapshot, (act_s, 0.0)))
                     answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
-                step = _charged(answered(answer), spent, action)
+                step = answered(answer)
+                if spent or action.spent:
+                    step = _charged(step, spent, action)
+            except BaseException as error:
+                _STEPPING.__exit__(type(error), error, None)
+                raise
             step_s = perf_counter() - asked
             if said is None:
                 turn = Turn.of(actor, reply, step, snapshot, (act_s, step_s))
             else:
                 turn = said.answered(step, step_s)
             turns.append(turn)
-            self.unclaimed.clear()
-            if limits.tokens is not None:
+            if self.unclaimed:
+                self.unclaimed.clear()
+            if bounded and limits.tokens is not None:
                 self.tokens += len(turn.prompt_ids) + len(turn.sampled_ids)
             if record is not None:
                 record.turn(self.episode_id, len(turns) - 1, turn)
@@ -209,6 +224,7 @@ class _Play:
         return snapshot
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where an episode begins: its id and seed, and for a fork its parent and the step it goes on from.
@@ -246,9 +262,11 @@ async def play(
     step, stop, failure = origin.step, None, None
     try:
         if step is None:
-            with boundary(Boundary.ENVIRONMENT, "reset", passing=(Misconfigured,)):
-                reset = env.reset(seed=origin.seed, start=origin.start)
-                step = answered(await deadline(reset, rollout.limits.reset_s, "reset", Boundary.ENVIRONMENT))
+            with _RESETTING:
+                reset = begin(env.reset(seed=origin.seed, start=origin.start))
+                if type(reset) is Waiting:
+                    reset = await reset.within(rollout.limits.reset_s, "reset", Boundary.ENVIRONMENT)
+                step = answered(reset)
         if found is not None:
             state.go_on(found)
         else:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 
 from envgym.env import Step
 
@@ -42,7 +43,7 @@ class _Walk:
     def errands(self, told: str) -> Play:
         """One errand after the other; the last ends the episode."""
         for made, thing, target in _ERRAND.findall(told.partition("\n")[0]):
-            yield from self._until(lambda thing=thing: thing in self.found)
+            yield from self._until(partial(self.found.__contains__, thing))
             yield from self._reach(self.found[thing])
             yield from self._act(f"take {thing}")
             if made:
@@ -70,7 +71,7 @@ class _Walk:
             if inside == "shut":
                 self.shut[self.at].append(place)
             else:
-                self.found |= dict.fromkeys(inside.split(", "), place)
+                self.found.update(dict.fromkeys(inside.split(", "), place))
 
     def _reach(self, place: str) -> Play:
         """Go into a room, or to a place, whose name begins with its room's, and open it."""

@@ -82,7 +82,9 @@ class OpenApiTool:
         if (wrong := argument_errors(self.spec.parameters, arguments)) is not None:
             return ToolResult.failed(ToolFault.INVALID, f"{name}: {wrong}")
         try:
-            status, headers, body = await self.service.send(_request(self.operation, arguments, self.service.base_url))
+            status, headers, body = await self.service.send(
+                _request(self.operation, arguments, self.service.base_url)
+            )
         except (httpx.TimeoutException, TimeoutError):
             return ToolResult.failed(ToolFault.TIMEOUT, f"{name}: no answer within {self.service.timeout_s:g} s")
         except httpx.HTTPError as error:

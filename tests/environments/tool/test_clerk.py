@@ -1,6 +1,8 @@
 """A clerk who sees no more than an agent: every drawn case can be solved so, and words that it cannot read lose it."""
 
 import asyncio
+from itertools import pairwise
+from statistics import fmean
 
 import pytest
 from envgym_environments.tool.service.clerk import Lost, clerk
@@ -17,8 +19,15 @@ from envgym.task import Task
 
 def at_the_desk(task: Task, seed: int = 0) -> Step:
     """The last step of a case that the clerk plays, of whom only the desk and what is seen is known."""
+    return seen_at(task, seed)[-1]
 
-    async def main() -> Step:
+
+def turns_of(task: Task) -> int:
+    return len(seen_at(task)) - 1
+
+
+def seen_at(task: Task, seed: int = 0) -> list[Step]:
+    async def main() -> list[Step]:
         env = make(SPEC, task)
         seen = [await env.reset(seed=seed)]
         while seen[-1].stop is None:
@@ -27,7 +36,7 @@ def at_the_desk(task: Task, seed: int = 0) -> Step:
             action = action or Action(message=Message(role="assistant", tool_calls=(said,)))
             seen.append(await env.step(action))
         await env.close()
-        return seen[-1]
+        return seen
 
     return asyncio.run(main())
 
@@ -38,6 +47,21 @@ def test_every_drawn_case_is_solved_by_who_sees_no_more_than_an_agent(service: s
     for seed, task in enumerate(service_tasks(20, service=service, difficulty=level)):
         end = at_the_desk(task, seed)
         assert (end.reward, end.stop) == (1.0, StopReason.GOAL), (task.id, task.prompt, end)
+
+
+def test_a_file_that_is_named_without_its_folder_is_the_only_one_of_that_name() -> None:
+    task = service_tasks(210, service="files", difficulty=4)[209]  # two files had that name
+    assert at_the_desk(task).reward == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("service", ["files", "office", "retail"])
+def test_each_level_but_the_fifth_takes_the_clerk_longer_than_the_one_before(service: str) -> None:
+    turns = [
+        fmean(turns_of(task) for task in service_tasks(40, service=service, difficulty=level))
+        for level in range(1, 5)
+    ]
+    assert all(one < other for one, other in pairwise(turns)), turns
 
 
 def test_words_that_the_clerk_cannot_read_lose_it_and_the_expert_goes_on_by_the_script_of_the_case() -> None:
