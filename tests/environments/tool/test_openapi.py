@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from envgym_environments.tool.headers import filled_headers
 from envgym_environments.tool.openapi import OpenApiTools
 
-from envgym import Action, Task, ToolCall, make
+from envgym import Action, EnvironmentFailure, Task, ToolCall, World, make, make_backend
+from envgym.testing import check_env
 from envgym.toolbox import Toolbox, ToolFault, ToolResult
 
 
@@ -312,3 +315,65 @@ def test_what_a_service_does_wrong_is_one_observation(odd: str, name, promised, 
     found = OpenApiTools.of(one, base_url=odd, answer_bytes=50_000, timeout_s=limit_s)
     (told,) = called(found, (name, {}))
     assert (told.fault, said in told.text) == (fault, True), told
+
+
+SERVICE = """
+import json, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Sums(BaseHTTPRequestHandler):
+    made = 0
+    def do_POST(self):
+        given = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        Sums.made += 1
+        content = json.dumps({"sum": given["a"] + given["b"], "made": Sums.made}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+    def log_message(self, *given):
+        pass
+
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Sums).serve_forever()
+"""
+NUMBERS = {"type": "object", "required": ["a", "b"], "properties": {
+    "a": {"type": "integer"}, "b": {"type": "integer"}}}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+def test_a_service_is_started_in_a_sandbox_and_each_episode_has_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "sums.json"
+    path.write_text(json.dumps(document(add=body("application/json", NUMBERS))))
+    world = World(files={"/srv/sums.py": SERVICE})
+    task = Task(id="sum", prompt="What is 2 + 3?", world=world, metadata={"answer": "5"})
+    at = {"openapi": str(path), "base_url": "http://127.0.0.1:8765", "call_s": 60.0}
+
+    def adds(_step: object, _tools: object, rng: np.random.Generator) -> Action:
+        return Action.call("add", a=int(rng.integers(9)), b=1)
+
+    async def main() -> None:
+        async with make_backend("namespace") as backend:
+
+            def again(serve: str = "python3 /srv/sums.py 8765") -> Any:
+                return make("tool-sandboxed", task, backend=backend, serve=serve, **at)
+
+            env = again()
+            assert [spec.name for spec in env.tools] == ["add"]
+            for _ in range(2):
+                await env.reset(seed=0)
+                assert (await env.step(Action.call("add", a=2, b=3))).text == '{"sum": 5, "made": 1}'
+            assert (await env.step(Action.say("5"))).reward == 1.0
+            await env.close()
+            await check_env(again, turns=2, policy=adds)
+            for command, said in (
+                ("python3 /srv/nothing.py", r"ended before it answered; it said: .*No such file"),
+                ("nothing-of-that-name", "ended before it answered"),
+            ):
+                broken = again(command)
+                with pytest.raises(EnvironmentFailure, match=said):
+                    await broken.reset(seed=0)
+                await broken.close()
+
+    asyncio.run(main())
