@@ -5,6 +5,7 @@ dataclass of plain values, so a snapshot is its JSON and a fork a copy: no actio
 does alike is here: several calls in one message, mistakes answered as data, the order of calls.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -265,6 +266,7 @@ def played(kind: Callable[..., Rules[Any]]) -> Callable[..., Played[Any]]:
         return Played(lambda: kind(task, **options))
 
     make.__doc__ = kind.__doc__
+    make.__signature__ = inspect.signature(kind)  # type: ignore[attr-defined]  # which options there are
     return make
 
 

@@ -41,7 +41,9 @@ def test_its_tasks_are_solved_by_the_expert_and_not_by_doing_nothing(world: Any)
                     seeded=world.SPEC.seeded)  # fmt: skip
 
 
-@pytest.mark.parametrize("world", [ask, route, search, synthetic, twenty, wordle], ids=lambda one: one.SPEC.name)
+@pytest.mark.parametrize(
+    "world", [ask, household, route, search, synthetic, twenty, wordle], ids=lambda one: one.SPEC.name
+)
 def test_its_expert_is_told_no_more_than_an_agent(world: Any) -> None:
     def blind(task: Task, *, seed: int = 0) -> Any:
         return world.expert(task.model_copy(update={"metadata": {}, "seed": 0}), seed=seed)
