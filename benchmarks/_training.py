@@ -131,7 +131,7 @@ def _time_row(runs: Sequence[Path], others: Sequence[Path], within_min: float | 
     return [Row(name, longest, beside, "as much more imitation", "min", within_min, absolute=True)]
 
 
-def preset_learns(  # noqa: PLR0913  # what a benchmark is told by, each by name
+def preset_learns(
     name: str, preset: str, doc: str, *, quick: Sequence[str], least: float, imitate: bool = False,
     within_min: float | None = None,
 ) -> None:  # fmt: skip

@@ -203,7 +203,7 @@ async def _made(job: Job) -> tuple[Env, Cast]:
 
 
 def _blame(party: Boundary, what: str, job: Job, error: BaseException) -> None:
-    """Raise what came of making a part of a job as its party's fault; what says that the program is wrong passes."""
+    """Raise what making a part of a job raised as its party's fault; what says that the program is wrong passes."""
     faults = boundary(party, f"making the {what} of task {job.task_id!r}", passing=_MISTAKES)
     faults.__exit__(type(error), error, error.__traceback__)
 

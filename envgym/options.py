@@ -24,11 +24,11 @@ def wrong_option(
     given: Collection[str] = (),
     skip: int = 0,
 ) -> str | None:
-    """What is wrong with calling a function with these options: one it lacks, one of another kind than it takes, one
-    it needs; None when nothing is.
+    """What is wrong with calling a function with these options: one it lacks, one it needs; None when nothing is.
 
-    Kinds are compared where an annotation takes nothing but numbers, true or false, or None: what is written in their
-    place would be told by whatever line meets it first. where: what the options are called. given: names that it is passed anyway, besides its first `skip` arguments.
+    One of another kind is told, too, where an annotation takes nothing but numbers, true or false, or None: else
+    whatever line meets it first would tell it. where: what the options are called. given: names that it is passed
+    anyway, besides its first `skip` arguments.
     """
     try:
         parameters = list(inspect.signature(function).parameters.values())[skip:]

@@ -42,7 +42,7 @@ def tasks_of(env: str, options: Mapping[str, Any], flag: str = "--task-option") 
 
 
 def check_env_options(env: str, options: Mapping[str, Any]) -> None:
-    """Raise ValueError, with the flag, for an option that an environment does not have, or that is of another kind."""
+    """Raise ValueError, with the flag, for an option that an environment lacks, or that is of another kind."""
     found = spec(env)
     own = own_options({**found.defaults, **options})
     if (wrong := wrong_option("--env-option", own, found.make, given={"backend"}, skip=1)) is not None:

@@ -7,7 +7,7 @@ import pytest
 from envgym.options import wrong_option
 
 
-def make(
+def make(  # noqa: PLR0913  # one parameter for each kind
     task: object, *, tries: int = 3, rate: float = 0.5, hops: int | None = None, checked: bool = False,
     name: str = "", which: Literal["a", 1] = "a", many: list[int] | int = 1, anything: Any = None,
 ) -> None:  # fmt: skip

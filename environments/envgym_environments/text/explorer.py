@@ -1,4 +1,4 @@
-"""Who plays `household` by what is seen alone: looks for each thing room by room, and remembers where things are."""
+"""Who plays `household` by what is seen alone: looks for each thing, and remembers where things are."""
 
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -30,7 +30,7 @@ def explored(seen: Sequence[Step]) -> str:
 
 
 class _Walk:
-    """What was seen on the way. ways: of each room that was entered, by its cell. found: where each thing was seen."""
+    """What was seen on the way. ways: of each room that was entered, by its cell. found: where things were seen."""
 
     def __init__(self, first: Step) -> None:
         self.at: Cell = (0, 0)

@@ -2,8 +2,8 @@
 
 Understood are documents of version 3: parameters in path, query, header and cookie in their usual styles, and
 bodies of JSON and forms. What cannot be sent is left out and named (`OpenApiTools.complaints`). What the service
-does wrong is an observation: a status of 300 and more, a page where JSON was promised, an answer that is too long or
-takes too long, a connection that fails.
+does wrong is an observation: a status of 300 and more, a page where JSON was promised, an answer that is too long
+or takes too long, a connection that fails.
 """
 
 import asyncio

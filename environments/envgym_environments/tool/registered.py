@@ -102,9 +102,9 @@ def make_tool_sandboxed(  # noqa: PLR0913  # one parameter per option
     """The tools of an MCP server, or of a service, that is started in a sandbox with the task's world.
 
     mcp: the server's command there (over input and output that needs a ``python3`` there); base_url: the address in
-    the sandbox at which it serves instead. openapi: instead, the path here of a service's document, with `serve`, its
-    command in the sandbox, and `base_url`. call_s: seconds of one call; calls: in one message. A task may name its
-    own in ``metadata["tools"]``. Raises ValueError without a command.
+    the sandbox at which it serves instead. openapi: instead, the path here of a service's document, with `serve`,
+    its command in the sandbox, and `base_url`. call_s: seconds of one call; calls: in one message. A task may name
+    its own in ``metadata["tools"]``. Raises ValueError without a command.
     """
     chosen = _chosen(task, {"mcp": mcp, "openapi": openapi, "serve": serve, "base_url": base_url})
     if bool(chosen.get("mcp")) == bool(chosen.get("openapi")):

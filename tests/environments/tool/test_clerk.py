@@ -1,4 +1,4 @@
-"""A clerk who sees no more than an agent: every drawn case can be solved so, and words that it cannot read lose it."""
+"""A clerk who sees no more than an agent solves every drawn case; words that it cannot read lose it."""
 
 import asyncio
 from itertools import pairwise

@@ -93,8 +93,7 @@ def _do(about: str, *calls: ToolCall) -> Play[str]:
     answer = yield f"I will do just this{about}: {'; '.join(map(compact, calls))}. Shall I proceed?"
     if not agrees(answer):
         raise Lost(f"no yes: {answer[:200]!r}")
-    for call in calls:
-        yield call
+    yield from calls
     return "It is done."
 
 

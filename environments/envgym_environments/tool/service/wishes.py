@@ -37,7 +37,7 @@ _THING = re.compile(
 """A name as machines give it: an address, a path, letters with digits, a long number; no amount, 2nd or 64gb."""
 
 _DAY = re.compile(r"\b\d{4}-\d\d-\d\d\b")
-"""A day that they spoke of is a thing of theirs; one that they did not may be told of a thing, and is not foreign."""
+"""A day that they spoke of is a thing of theirs; one that they did not is told of a thing, and not foreign."""
 
 WHAT = "What exactly would you do? I say yes to a change when I know what it is."
 
