@@ -93,7 +93,10 @@ def _do(about: str, *calls: ToolCall) -> Play[str]:
     answer = yield f"I will do just this{about}: {'; '.join(map(compact, calls))}. Shall I proceed?"
     if not agrees(answer):
         raise Lost(f"no yes: {answer[:200]!r}")
-    yield from calls
+    for call in calls:
+        answer = yield call
+        if answer.startswith(("refused: ", "error: ")):
+            raise Lost(f"{call.name}: {answer[:200]}")
     return "It is done."
 
 
