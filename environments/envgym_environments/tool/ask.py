@@ -49,6 +49,14 @@ _REQUESTS = {
     "a taxi": ("name", "from", "to", "day", "hour", "people", "phone"),
     "a hotel room": ("name", "town", "day", "people", "budget", "phone", "diet"),
     "a gift": ("name", "town", "item", "color", "budget", "day", "phone"),
+    "a birthday cake": ("name", "town", "day", "hour", "people", "diet", "budget"),
+    "a bus tour": ("name", "from", "to", "day", "people", "seat", "diet"),
+    "a haircut": ("name", "town", "day", "hour", "color", "budget", "phone"),
+    "a move of house": ("name", "from", "to", "day", "hour", "budget", "phone"),
+    "a parcel": ("name", "from", "to", "item", "size", "day", "phone"),
+    "a rental car": ("name", "town", "day", "people", "color", "budget", "phone"),
+    "a repair": ("name", "town", "item", "day", "hour", "budget", "phone"),
+    "a uniform": ("name", "town", "item", "color", "size", "day", "budget"),
 }
 
 

@@ -164,13 +164,27 @@ def _drawn(world: int) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
 _HOPS: dict[str, tuple[str, ...]] = {
     "In which town is the seat of {}?": ("firm", "seat"),
     "Who wrote {}?": ("book", "author"),
+    "Who founded {}?": ("firm", "founder"),
+    "At which firm does {} work?": ("person", "works"),
+    "In which town was {} born?": ("person", "born"),
+    "In which year was {} born?": ("person", "year"),
+    "On which river is {}?": ("town", "river"),
     "In which year was the founder of {} born?": ("firm", "founder", "year"),
     "In which town was the author of {} born?": ("book", "author", "born"),
     "At which firm does the author of {} work?": ("book", "author", "works"),
+    "In which year was the author of {} born?": ("book", "author", "year"),
+    "In which town was the founder of {} born?": ("firm", "founder", "born"),
+    "In which town is the seat of the firm at which {} works?": ("person", "works", "seat"),
+    "On which river is the town in which {} has its seat?": ("firm", "seat", "river"),
+    "On which river is the town in which {} was born?": ("person", "born", "river"),
     "Who founded the firm at which {} works?": ("person", "works", "founder"),
     "In which town is the seat of the firm at which the author of {} works?": ("book", "author", "works", "seat"),
     "In which town was the founder of the firm at which {} works born?": ("person", "works", "founder", "born"),
     "On which river is the town in which the author of {} was born?": ("book", "author", "born", "river"),
+    "On which river is the town in which the founder of {} was born?": ("firm", "founder", "born", "river"),
+    "Who founded the firm at which the author of {} works?": ("book", "author", "works", "founder"),
+    "In which year was the founder of the firm at which {} works born?": ("person", "works", "founder", "year"),
+    "At which firm does the founder of the firm at which {} works work?": ("person", "works", "founder", "works"),
 }
 
 
@@ -234,7 +248,7 @@ def _task(index: int, split: str, hops: int | None, seed: int) -> Task:
     wanted = hops or 1 + index % 3
     question = pick(rng, [one for one, chain in _HOPS.items() if len(chain) == wanted + 1])
     kind, *chain = _HOPS[question]
-    has = {"firm": "seat", "book": "author", "person": "works"}[kind]
+    has = {"firm": "seat", "book": "author", "person": "works", "town": "river"}[kind]
     subject = value = pick(rng, [title for title, known in facts.items() if has in known])
     path: list[JsonValue] = []
     for relation in chain:
