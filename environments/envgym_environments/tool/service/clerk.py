@@ -117,6 +117,8 @@ class _Shop:
         for shape, serve in (
             (r"(?i)\bcancel\b.*?(#W\d+)", self.cancel),
             (r"send my order (#W\d+) to another address", self.readdress),
+            (r"change the address of my account", self.move),
+            (r"I want to pay order (#W\d+) in another way", self.repay),
             (r"I want to return the (.+) that I got", self.take_back),
             (r"About order (#W\d+): I would like the (.+) in another option", self.swap),
             (r"How much did the items of all my orders cost", self.sum_up),
@@ -135,11 +137,23 @@ class _Shop:
 
     def readdress(self, order_id: str) -> Play[str]:
         yield from _look("get_order_details", order_id=order_id)
+        to = yield from self._address()
+        return (yield from _do("", _call("modify_pending_order_address", order_id=order_id, **to)))
+
+    def move(self) -> Play[str]:
+        to = yield from self._address()
+        return (yield from _do("", _call("modify_user_address", user_id=self.user["user_id"], **to)))
+
+    def _address(self) -> Play[dict[str, JsonValue]]:
         shape = r"new address is (.+?), (.+?), (.+?), state (\w+), (.+?), zip (\d+)"
         found = yield from _ask("the new address", shape)
-        names = ("address1", "address2", "city", "state", "country", "zip")
-        to: dict[str, JsonValue] = dict(zip(names, found.groups(), strict=True))
-        return (yield from _do("", _call("modify_pending_order_address", order_id=order_id, **to)))
+        return dict(zip(("address1", "address2", "city", "state", "country", "zip"), found.groups(), strict=True))
+
+    def repay(self, order_id: str) -> Play[str]:
+        yield from _look("get_order_details", order_id=order_id)
+        kind = (yield from _ask("how you will pay", r"on my (gift card|credit card)"))[1]
+        call = _call("modify_pending_order_payment", order_id=order_id, payment_method_id=self._method(kind))
+        return (yield from _do("", call))
 
     def take_back(self, names: str) -> Play[str]:
         order_id = (yield from _ask("which order it is", r"order (#W\d+)"))[1]
