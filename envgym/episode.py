@@ -27,31 +27,15 @@ THOUGHT = "envgym.thought"
 """In the info of a step that no world made: the turn is a thought (see `Turn.thought`)."""
 
 _INT, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
-_fromiter = np.fromiter
 _NO_IDS: NDArray[np.int32] = np.zeros(0, np.int32)
 _NO_LOGPROBS: NDArray[np.float32] = np.zeros(0, np.float32)
 _NO_IDS.flags.writeable = False
 _NO_LOGPROBS.flags.writeable = False
 
 
-_last: tuple[VersionRun, ...] = ()
-
-
-def _shared(versions: tuple[VersionRun, ...]) -> tuple[VersionRun, ...]:
-    """The last tuple with this value: nearly all turns of a training step were sampled by one version."""
-    global _last
-    if len(versions) != 1:
-        return _of_value(versions)
-    (one,), last = versions, _last
-    # by hand: hash and equality of a dataclass are calls, and every sampled turn passes here
-    if not last or last[0].version != one.version or last[0].start != one.start:
-        _last = last = _of_value(versions)
-    return last
-
-
 @lru_cache(maxsize=1024)
-def _of_value(versions: tuple[VersionRun, ...]) -> tuple[VersionRun, ...]:
-    """The first tuple with this value."""
+def _shared(versions: tuple[VersionRun, ...]) -> tuple[VersionRun, ...]:
+    """The first tuple with this value: nearly all turns of a training step were sampled by one version."""
     return versions
 
 
@@ -125,9 +109,9 @@ class Turn:
             actor,
             messages,
             step,
-            _fromiter(reply.prompt_ids, _INT, len(reply.prompt_ids)),
-            _fromiter(completion.ids, _INT, len(completion.ids)),
-            _fromiter(completion.logprobs, _FLOAT, len(completion.logprobs)),
+            np.fromiter(reply.prompt_ids, _INT, len(reply.prompt_ids)),
+            np.fromiter(completion.ids, _INT, len(completion.ids)),
+            np.fromiter(completion.logprobs, _FLOAT, len(completion.logprobs)),
             _shared(completion.versions),
             reply.segment,
             reply.position,
@@ -271,8 +255,7 @@ class Episode:
                 plain = plain and turn.position == length and not turn.segment
                 length += added
         if not plain and self.parent is None:  # a fork's context is its parent's, which only its group knows
-            for _ in _contexts(self, _EMPTY):
-                pass
+            list(_contexts(self, _EMPTY))  # which raises
 
     def __repr__(self) -> str:
         end = self.stop or (self.failure and f"{self.failure.boundary} failure {self.failure.kind}")

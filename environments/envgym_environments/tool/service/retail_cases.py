@@ -1,7 +1,7 @@
 """Retail databases and cases that are drawn: who calls the shop, what for, and what the right end is.
 
-Level 1 cancels, readdresses or moves, 2 returns or pays in another way, 3 exchanges or modifies (or returns), 4 asks
-for two things, 5 for what the policy forbids, or for a figure that has to be found out.
+Level 1 cancels, readdresses or moves, 2 returns or pays in another way, 3 exchanges or modifies, 4 asks for two
+things, 5 for what the policy forbids, or for a figure that has to be found out.
 """
 
 from collections.abc import Callable
