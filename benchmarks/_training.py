@@ -78,7 +78,8 @@ def _trained(preset: str, run: Path, seed: int, given: Sequence[str]) -> Path:
         resume = ["--resume"] * (run / "config.json").exists()
         begun = _processor_s()
         envgym("train", "--preset", preset, "--seed", str(seed), "--out", str(run), *settings(*given), *resume)
-        (run / _PROCESSOR).write_text(json.dumps(_processor_s() - begun))
+        if not resume:  # of one that was stopped this is a part
+            (run / _PROCESSOR).write_text(json.dumps(_processor_s() - begun))
     return run
 
 
@@ -120,14 +121,25 @@ def _missing(least: float, gain: float, when: str, *, quick: bool) -> Row:
     return Row(name, max(0.0, least - gain), gain, "gain", "share", bar, absolute=True)
 
 
+def _time_row(runs: Sequence[Path], others: Sequence[Path], within_min: float | None) -> list[Row]:
+    """The longest whole run, beside the longest that only imitates; none where a run's time is not known."""
+    ours, theirs = ([_minutes(run) for run in some] for some in (runs, others))
+    if None in ours or None in theirs:
+        return []
+    longest, beside = (max((one for one in some if one), default=0.0) for some in (ours, theirs))
+    name = "processor time of a whole run, the longest"
+    return [Row(name, longest, beside, "as much more imitation", "min", within_min, absolute=True)]
+
+
 def preset_learns(
     name: str, preset: str, doc: str, *, quick: Sequence[str], least: float, imitate: bool = False,
+    within_min: float | None = None,
 ) -> None:  # fmt: skip
     """The whole benchmark `name`. quick: settings of a run with --quick.
 
     least: the bar of the mean gain in success, as it is sampled and greedy too: a policy that has only become surer
     of itself gains nothing there. imitate: whether a run of each seed that imitates on instead, for as many updates
-    as RL makes, stands beside it.
+    as RL makes, stands beside it. within_min: the bar of the processor time of a whole run, minutes.
     """
     given = options(doc, more=_more)
     with scratch_folder() as scratch:
@@ -146,6 +158,7 @@ def preset_learns(
                 more = beside[f"before RL{when}"]  # there RL is no step long
                 rows.append(Row(f"success after RL{when}", after, more, "as much more imitation", "share"))
             rows.append(_missing(least, after - before, when, quick=given.quick))
+        rows += _time_row(runs, others, None if given.quick else within_min)
         found = {run.name: json.loads((run / "report.json").read_text()) for run in (*runs, *others)}
         notes = {
             "differences": report["differences"],

@@ -242,17 +242,20 @@ class Episode:
             raise ValueError(
                 f"episode {self.id}: exactly one of stop ({self.stop}) and failure ({self.failure}) is set"
             )
+        length, plain = 0, self.parent is None  # of a context that is one segment, as nearly all are
         for index, turn in enumerate(self.turns):
-            if len(turn.sampled_ids) != len(turn.logprobs):
+            sampled = len(turn.sampled_ids)
+            if sampled != len(turn.logprobs):
                 raise ValueError(
-                    f"episode {self.id}, turn {index}: {len(turn.sampled_ids)} sampled ids but "
-                    f"{len(turn.logprobs)} log-probs"
+                    f"episode {self.id}, turn {index}: {sampled} sampled ids but {len(turn.logprobs)} log-probs"
                 )
             if turn.roles:
                 _check_roles(self.id, index, turn)
-        if self.parent is None:  # a fork's context is its parent's, which only its group knows
-            for _ in _contexts(self, _EMPTY):
-                pass
+            if added := sampled + len(turn.prompt_ids):
+                plain = plain and turn.position == length and not turn.segment
+                length += added
+        if not plain and self.parent is None:  # a fork's context is its parent's, which only its group knows
+            list(_contexts(self, _EMPTY))  # which raises
 
     def __repr__(self) -> str:
         end = self.stop or (self.failure and f"{self.failure.boundary} failure {self.failure.kind}")

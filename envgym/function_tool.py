@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
@@ -30,6 +31,8 @@ __all__ = ["MOST_THREADS", "FunctionTool", "ToolRefused", "tool"]
 
 MOST_THREADS = 256
 """Blocking calls that run at once in a process; further ones wait for one of them, within their own deadlines."""
+
+_IDLE_S = 5.0
 
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -90,25 +93,30 @@ class FunctionTool:
 class _Blocked:
     """A blocking call: what it does, and where its value or error is waited for."""
 
-    __slots__ = ("answer", "context", "function", "given", "loop")
+    __slots__ = ("answer", "context", "function", "given", "loop", "told")
 
     def __init__(self, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
         self.function, self.given = function, given
         self.loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[tuple[Any, BaseException | None]] = self.loop.create_future()
         self.context = contextvars.copy_context()
+        self.told: tuple[Any, BaseException | None] | None = None
 
-    def run(self) -> None:
-        """Do it and tell, unless nobody waits for it any more."""
+    def work(self) -> None:
+        """Do it, unless nobody waits for it any more."""
         if self.answer.cancelled():
             return
-        told: tuple[Any, BaseException | None]
         try:
-            told = self.context.run(self.function, **self.given), None
+            self.told = self.context.run(self.function, **self.given), None
         except BaseException as error:  # raised where it is waited for
-            told = None, error
+            self.told = None, error
+
+    def tell(self) -> None:
+        """Say what came of it."""
+        if self.told is None:
+            return
         try:
-            self.loop.call_soon_threadsafe(self._tell, told)
+            self.loop.call_soon_threadsafe(self._tell, self.told)
         except RuntimeError:  # the loop is closed: nobody is left to tell
             return
 
@@ -118,32 +126,60 @@ class _Blocked:
 
 
 class _Threads:
-    """Daemon threads, one a call, so that one that hangs holds up neither another's pool nor the process's end."""
+    """Daemon threads, one a call, so that one that hangs holds up neither another's pool nor the process's end.
+
+    One that is done waits a while for the next call: to start one, the loop waits until the system has let it run.
+    """
 
     def __init__(self) -> None:
-        self.lock, self.running = threading.Lock(), 0
+        self.lock, self.alive = threading.Lock(), 0
+        self.idle: list[SimpleQueue[_Blocked]] = []
         self.waiting: deque[_Blocked] = deque()
 
     def take(self, call: _Blocked) -> None:
-        """Begin it, or let it wait for the first thread that is done."""
+        """Give it to a thread that is idle, begin one, or let it wait for the first that is done."""
         with self.lock:
-            if self.running >= MOST_THREADS:
+            if self.idle:
+                self.idle.pop().put(call)
+                return
+            if self.alive >= MOST_THREADS:
                 self.waiting.append(call)
                 return
-            self.running += 1
+            self.alive += 1
+        inbox: SimpleQueue[_Blocked] = SimpleQueue()
+        inbox.put(call)
         try:
-            threading.Thread(target=self._work, args=(call,), name="envgym-tool", daemon=True).start()
+            threading.Thread(target=self._work, args=(inbox,), name="envgym-tool", daemon=True).start()
         except BaseException:
             with self.lock:
-                self.running -= 1
+                self.alive -= 1
             raise
 
-    def _work(self, call: _Blocked | None) -> None:
+    def _work(self, inbox: "SimpleQueue[_Blocked]") -> None:
+        call: _Blocked | None = inbox.get()  # not an argument, which the thread would keep as long as it lives
         while call is not None:
-            call.run()
+            done = call
+            done.work()
             with self.lock:
                 call = self.waiting.popleft() if self.waiting else None
-                self.running -= call is None
+                if call is None:
+                    self.idle.append(inbox)
+            done.tell()  # whoever hears it finds this thread idle
+            del done
+            if call is None:
+                call = self._next(inbox)
+
+    def _next(self, inbox: "SimpleQueue[_Blocked]") -> _Blocked | None:
+        """The call that an idle thread is given; None where none came for a while, and it is nobody's any more."""
+        try:
+            return inbox.get(timeout=_IDLE_S)
+        except Empty:
+            with self.lock:
+                if inbox in self.idle:
+                    self.idle.remove(inbox)
+                    self.alive -= 1
+                    return None
+            return inbox.get()  # it was given one at that moment
 
 
 _threads = _Threads()

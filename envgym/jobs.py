@@ -14,10 +14,11 @@ from typing import Any, Protocol, TypeVar
 
 from envgym.cast import Cast
 from envgym.clean_up import close_all, end_all, release_all, snapshots_of
-from envgym.deadlines import deadline
+from envgym.deadlines import Waiting, begin
 from envgym.env import THE_AGENT, Env, Snapshot, StopReason
 from envgym.episode import Began, Episode, Unfinished
 from envgym.errors import Boundary, EnvgymError, Failure, Overloaded, PoolFull, ReplayDiverged, boundary
+from envgym.frozen import quick
 from envgym.holding import let_go
 from envgym.policy import Agent
 from envgym.regain import regain
@@ -76,6 +77,7 @@ class Stretch:
             raise ValueError(f"Stretch.tokens is {self.tokens}; it must be at least 1")
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Job:
     """One episode to be played: how to make its environment and agents, and its seeds.
@@ -175,22 +177,35 @@ async def _made(job: Job) -> tuple[Env, Cast]:
     limits, branch = job.rollout.limits, job.branch
     if branch is not None and (standing := await branch.stems.fork(branch.at, job.seed)) is not None:
         return standing
-    with boundary(Boundary.INFRASTRUCTURE, f"making the environment of task {job.task_id!r}", passing=_MISTAKES):
-        made = _as_coroutine(job.make_env())
-        env = await deadline(made, limits.reset_s, "make", Boundary.INFRASTRUCTURE)
+    try:
+        env = begin(_as_coroutine(job.make_env()))
+        if type(env) is Waiting:
+            env = await env.within(limits.reset_s, "make", Boundary.INFRASTRUCTURE)
+    except BaseException as error:
+        _blame(Boundary.INFRASTRUCTURE, "environment", job, error)
+        raise
     cast: Cast | None = None
     try:
-        with boundary(Boundary.AGENT, f"making the agent of task {job.task_id!r}", passing=_MISTAKES):
+        try:
             seed = job.seed if branch is None else branch.before.began.seed
             cast = Cast(job.actor, job.make_agent(env), seed=seed)
             for actor, make in job.others.items():
                 cast.give(actor, make(env))
+        except BaseException as error:
+            _blame(Boundary.AGENT, "agent", job, error)
+            raise
         if branch is not None:
             cast = await branch.regain(env, cast, seed=job.seed, limits=limits, start=job.start)
     except BaseException:
         await close_all(env, () if cast is None else cast.everyone, limits.close_s)
         raise
     return env, cast
+
+
+def _blame(party: Boundary, what: str, job: Job, error: BaseException) -> None:
+    """Raise what making a part of a job raised as its party's fault; what says that the program is wrong passes."""
+    faults = boundary(party, f"making the {what} of task {job.task_id!r}", passing=_MISTAKES)
+    faults.__exit__(type(error), error, error.__traceback__)
 
 
 async def _played(job: Job, env: Env, cast: Cast, origin: Origin, found: Unfinished | None) -> Episode:

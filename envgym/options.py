@@ -3,7 +3,7 @@
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 __all__ = ["hint", "wrong_option"]
 
@@ -26,7 +26,9 @@ def wrong_option(
 ) -> str | None:
     """What is wrong with calling a function with these options: one it lacks, one it needs; None when nothing is.
 
-    where: what the options are called. given: names that it is passed anyway, besides its first `skip` arguments.
+    One of another kind is told, too, where an annotation takes nothing but numbers, true or false, or None: else
+    whatever line meets it first would tell it. where: what the options are called. given: names that it is passed
+    anyway, besides its first `skip` arguments.
     """
     try:
         parameters = list(inspect.signature(function).parameters.values())[skip:]
@@ -42,6 +44,23 @@ def wrong_option(
             if name not in known:
                 return f"{where}.{name} = {value!r}: there is no such option; {hint(name, known)}"
     for p in named:
+        if p.name in options and (must := _wrong_kind(p.annotation, options[p.name])):
+            return f"{where}.{p.name} = {options[p.name]!r}: it must be {must}"
         if p.default is p.empty and p.name not in options:
             return f"{where}: it needs the option {p.name!r}, which is not given"
     return None
+
+
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+_PLAIN = (str, float, int, bool, type(None), list, dict)
+
+
+def _wrong_kind(annotation: Any, value: object) -> str:
+    """What a value must be, in words, where its annotation says so and it is not; "" where nothing is wrong."""
+    allowed = set(get_args(annotation)) or {annotation}
+    kind = type(value)
+    if kind not in _PLAIN or not allowed <= _KINDS.keys() or allowed == {type(None)}:
+        return ""
+    if kind in allowed or (kind is int and allowed & {float, bool}):
+        return ""
+    return " or ".join(told for one, told in _KINDS.items() if one in allowed)

@@ -16,6 +16,7 @@ from envgym.deadlines import Waiting, begin, deadline
 from envgym.env import Env, Grade, Snapshot, Step, StopReason, answered
 from envgym.episode import SPENT, THOUGHT, Began, Episode, ForkPoint, Turn, Unfinished
 from envgym.errors import Boundary, ContextFull, EnvgymError, Failure, Misconfigured, boundary
+from envgym.frozen import quick
 from envgym.holding import Holding
 from envgym.limits import Limits
 from envgym.messages import Action
@@ -26,7 +27,8 @@ __all__ = ["Origin", "Recorder", "Rollout", "branch", "play", "took_s", "unplaye
 
 _ACTING = boundary(Boundary.AGENT, "act", passing=(Misconfigured,))
 _STEPPING = boundary(Boundary.ENVIRONMENT, "step", passing=(Misconfigured,))
-"""Boundaries hold no state: every turn of every episode enters these two."""
+_RESETTING = boundary(Boundary.ENVIRONMENT, "reset", passing=(Misconfigured,))
+"""Boundaries hold no state: every turn of every episode may leave by these."""
 
 _UNANSWERED = Step()
 _UNHEARD = Step(info={THOUGHT: True})
@@ -77,8 +79,8 @@ class _Play:
     """One episode in progress: what has happened so far, and in which call we are."""
 
     __slots__ = (
-        "agents", "env", "episode_id", "holding", "rollout", "root", "said", "seed", "started", "thoughts",
-        "tokens", "turns", "unclaimed", "where",
+        "agents", "counted", "env", "episode_id", "holding", "rollout", "root", "said", "seed", "started",
+        "thoughts", "tokens", "turns", "unclaimed", "where",
     )  # fmt: skip
 
     def __init__(self, env: Env, agents: dict[str, Agent], rollout: Rollout, origin: "Origin") -> None:
@@ -90,60 +92,86 @@ class _Play:
         self.unclaimed: list[Snapshot] = []
         self.holding: Holding | None = None
         self.where = "reset"
-        self.tokens = self.thoughts = 0
+        self.tokens = self.counted = self.thoughts = 0
         self.started = perf_counter()
 
     def go_on(self, found: Unfinished) -> None:
         """It was begun before, and all that was recorded of it counts: turns, tokens, and the time they took."""
         self.root, self.turns, self.said = found.began.root, list(found.turns), found.said
-        self.tokens = sum(len(turn.prompt_ids) + len(turn.sampled_ids) for turn in self.turns)
         self.thoughts = sum(turn.thought for turn in self.turns)
         self.started -= took_s(found)
 
     async def run(self, step: Step) -> StopReason:
-        """Act and step until something stops the episode."""
-        limits, turns = self.rollout.limits, self.turns
-        record, marks = self.rollout.record, self.rollout.snapshot_every or self.rollout.stems is not None
+        """Act and step until something stops the episode.
+
+        Every turn of every episode passes here: what most turns have no use for is asked for without a call, and
+        `deadline` and `with` are unrolled, as what never waits and raises nothing must cost next to nothing.
+        """
+        if self.said is not None:  # what was said is always answered
+            step = await self._again(self.said)
+        limits, env, turns, agents = self.rollout.limits, self.env, self.turns, self.agents
+        marks = self.rollout.snapshot_every or self.rollout.stems is not None
+        most, bounded = limits.turns, limits.tokens is not None or limits.episode_s is not None
         while step.stop is None:
-            said, self.said = self.said, None
-            if said is None and (stop := self._spent(limits)) is not None:  # what was said is always answered
+            if (bounded or len(turns) - self.thoughts >= most) and (stop := self._spent(limits)) is not None:
                 return stop
-            if said is None:
-                actor = step.next_actor
-                snapshot = await self._mark() if marks else None
-                agent = self._agent(actor)
-                # `deadline`, unrolled: two calls per turn, and what never waits must cost next to nothing
-                self.where, asked = "act", perf_counter()
-                with _ACTING:
-                    reply = begin(agent.act(step))
-                    if type(reply) is Waiting:
-                        reply = await reply.within(limits.act_s, "act", Boundary.AGENT)
-                action, act_s = reply.action, perf_counter() - asked
-                spent = reply.cost
+            actor = step.next_actor
+            snapshot = await self._mark() if marks else None
+            agent = agents.get(actor) or self._agent(actor)
+            self.where, asked = "act", perf_counter()
+            try:
+                reply = begin(agent.act(step))
+                if type(reply) is Waiting:
+                    reply = await reply.within(limits.act_s, "act", Boundary.AGENT)
+            except BaseException as error:
+                _ACTING.__exit__(type(error), error, None)
+                raise
+            action, now = reply.action, perf_counter()
+            act_s, asked = now - asked, now
+            if reply.thoughts:
                 self._think(actor, reply)
-            else:
-                action, spent = said.action, said.step.cost
-            self.where, asked = "step", perf_counter()
-            with _STEPPING:
-                answer = begin(self.env.step(action))
+            self.where, said = "step", None
+            try:
+                answer = begin(env.step(action))
                 if type(answer) is Waiting:
-                    if record is not None and said is None:  # what a world that takes its time is asked is kept
-                        asking = _charged(_UNANSWERED, spent, action)
-                        said = self._said(record, Turn.of(actor, reply, asking, snapshot, (act_s, 0.0)))
+                    said = self._asked(actor, reply, snapshot, act_s)
                     answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
-                step = _charged(answered(answer), spent, action)
+                step = _charged(answered(answer), reply.cost, action)
+            except BaseException as error:
+                _STEPPING.__exit__(type(error), error, None)
+                raise
             step_s = perf_counter() - asked
             if said is None:
-                turn = Turn.of(actor, reply, step, snapshot, (act_s, step_s))
+                self._keep(Turn.of(actor, reply, step, snapshot, (act_s, step_s)))
             else:
-                turn = said.answered(step, step_s)
-            turns.append(turn)
-            self.unclaimed.clear()
-            if limits.tokens is not None:
-                self.tokens += len(turn.prompt_ids) + len(turn.sampled_ids)
-            if record is not None:
-                record.turn(self.episode_id, len(turns) - 1, turn)
+                self._keep(said.answered(step, step_s))
         return step.stop
+
+    async def _again(self, said: Turn) -> Step:
+        """What the world answers to words that are recorded, and were not answered before."""
+        self.said, self.where, asked = None, "step", perf_counter()
+        with _STEPPING:
+            answer = begin(self.env.step(said.action))
+            if type(answer) is Waiting:
+                answer = await answer.within(self.rollout.limits.step_s, "step", Boundary.ENVIRONMENT)
+            step = _charged(answered(answer), said.step.cost, said.action)
+        self._keep(said.answered(step, perf_counter() - asked))
+        return step
+
+    def _asked(self, actor: str, reply: Reply, snapshot: Snapshot | None, act_s: float) -> Turn | None:
+        """What a world that takes its time is asked is kept, where somebody keeps a record."""
+        record = self.rollout.record
+        if record is None:
+            return None
+        asking = _charged(_UNANSWERED, reply.cost, reply.action)
+        return self._said(record, Turn.of(actor, reply, asking, snapshot, (act_s, 0.0)))
+
+    def _keep(self, turn: Turn) -> None:
+        """A turn is complete."""
+        self.turns.append(turn)
+        self.unclaimed.clear()
+        if (record := self.rollout.record) is not None:
+            record.turn(self.episode_id, len(self.turns) - 1, turn)
 
     def ended_by(self, error: EnvgymError) -> tuple[StopReason | None, Failure | None]:
         """A context that is full is a bound like others, where an actor says so."""
@@ -167,7 +195,6 @@ class _Play:
             turn = Turn.of(actor, thought, replace(_UNHEARD, cost=dict(thought.cost)))
             self.turns.append(turn)
             self.thoughts += 1
-            self.tokens += len(turn.prompt_ids) + len(turn.sampled_ids)
             if self.rollout.record is not None:
                 self.rollout.record.turn(self.episode_id, len(self.turns) - 1, turn)
 
@@ -182,11 +209,18 @@ class _Play:
         """The bound that is reached, if one is."""
         if len(self.turns) - self.thoughts >= limits.turns:  # a world answers no thought
             return StopReason.TURN_LIMIT
-        if limits.tokens is not None and self.tokens >= limits.tokens:
+        if limits.tokens is not None and self._tokens() >= limits.tokens:
             return StopReason.TOKEN_LIMIT
         if limits.episode_s is not None and perf_counter() - self.started >= limits.episode_s:
             return StopReason.TIME_LIMIT
         return None
+
+    def _tokens(self) -> int:
+        """How many all turns added."""
+        for turn in self.turns[self.counted :]:
+            self.tokens += len(turn.prompt_ids) + len(turn.sampled_ids)
+        self.counted = len(self.turns)
+        return self.tokens
 
     def _agent(self, actor: str) -> Agent:
         try:
@@ -209,6 +243,7 @@ class _Play:
         return snapshot
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where an episode begins: its id and seed, and for a fork its parent and the step it goes on from.
@@ -246,7 +281,7 @@ async def play(
     step, stop, failure = origin.step, None, None
     try:
         if step is None:
-            with boundary(Boundary.ENVIRONMENT, "reset", passing=(Misconfigured,)):
+            with _RESETTING:
                 reset = env.reset(seed=origin.seed, start=origin.start)
                 step = answered(await deadline(reset, rollout.limits.reset_s, "reset", Boundary.ENVIRONMENT))
         if found is not None:

@@ -225,7 +225,7 @@ def _is_tool(given: object) -> bool:
 def _together(action: Action, results: tuple[ToolResult, ...], limits: ToolLimits) -> Answer:
     ids = [call.id for call in action.calls] if action.error is None else [""]
     observation = tuple(
-        Message(role="tool", content=bounded_text(result.text, limits.text), tool_call_id=name)
+        Message.told(bounded_text(result.text, limits.text), name)
         for name, result in zip(ids, results, strict=True)
     )
     cost: dict[str, float] = {}

@@ -12,7 +12,7 @@ import typer
 from pydantic import ValidationError
 
 from envgym.cli.faults import wrong_fields
-from envgym.cli.options import key_values, tasks_of
+from envgym.cli.options import check_env_options, key_values, tasks_of
 from envgym.env import Env
 from envgym.options import hint
 from envgym.plain_text import visible
@@ -65,6 +65,8 @@ def check_command(  # noqa: PLR0913  # one parameter per option
     kind = _kind(name)
     if kind != "environment" and (options or task_options):
         raise ValueError(f"{name!r} is a {kind}; --env-option and --task-option are for environments")
+    if kind == "environment":
+        check_env_options(name, options)
     try:
         if kind == "environment":
             found = asyncio.run(

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envgym.options import wrong_option
-from envgym.registry import spec
+from envgym.registry import own_options, spec
 from envgym.task import TaskSet
 
-__all__ = ["key_values", "tasks_of"]
+__all__ = ["check_env_options", "key_values", "tasks_of"]
 
 _NO_JSON = ("nan", "+nan", "-nan", "inf", "+inf", "-inf")
 
@@ -39,3 +39,11 @@ def tasks_of(env: str, options: Mapping[str, Any], flag: str = "--task-option") 
     if (wrong := wrong_option(flag, options, found.tasks)) is not None:
         raise ValueError(wrong)
     return found.tasks(**options)
+
+
+def check_env_options(env: str, options: Mapping[str, Any]) -> None:
+    """Raise ValueError, with the flag, for an option that an environment lacks, or that is of another kind."""
+    found = spec(env)
+    own = own_options({**found.defaults, **options})
+    if (wrong := wrong_option("--env-option", own, found.make, given={"backend"}, skip=1)) is not None:
+        raise ValueError(wrong)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from envgym.cli.options import tasks_of
+from envgym.cli.options import check_env_options, tasks_of
 from envgym.cli.spending import Meter
 from envgym.env import Env
 from envgym.episode import Episode
@@ -22,7 +22,7 @@ from envgym.options import wrong_option
 from envgym.others import Other, check_others, makers
 from envgym.policy import Agent
 from envgym.provenance import IMAGE_DIGEST, image_digest, told_by
-from envgym.registry import find, make, own_options, package_of, spec
+from envgym.registry import find, make, package_of, spec
 from envgym.rollout import Rollout
 from envgym.run_backend import run_backend, swept
 from envgym.sandbox import SandboxBackend
@@ -72,9 +72,8 @@ class Plan:
     def check_options(self) -> None:
         """Raise ValueError for an option that environment, task set or agent does not have, or needs."""
         found = spec(self.env)
-        environment = own_options({**found.defaults, **self.env_options})
+        check_env_options(self.env, self.env_options)
         for wrong in (
-            wrong_option("--env-option", environment, found.make, given={"backend"}, skip=1),
             wrong_option("--task-option", self.task_options, found.tasks),
             wrong_option(
                 "--agent-option", self.agent_options, find("agents", self.agent), given={"seed", "tools"}, skip=1

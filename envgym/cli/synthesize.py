@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from envgym.cli.asking import asked_agent
-from envgym.cli.options import key_values, tasks_of
+from envgym.cli.options import check_env_options, key_values, tasks_of
 from envgym.env import Env
 from envgym.options import wrong_option
 from envgym.registry import find, make, make_backend, spec
@@ -91,7 +91,9 @@ def synthesize_command(  # noqa: PLR0913  # one parameter per option
     """Explore an environment and write tasks that were found, abstracted and proved by being played again."""
     found = spec(env)
     base = tasks_of(env, key_values(task_option or (), "--task-option"))[task]
-    making = partial(make, env, base, **key_values(env_option or (), "--env-option"))
+    options = key_values(env_option or (), "--env-option")
+    check_env_options(env, options)
+    making = partial(make, env, base, **options)
     tried = Tried() if memory is None else Tried.read(memory)
     writes = _asker(words, key_values(words_option or (), "--words-option"), "--words")
     rates = _rating(rating, key_values(rating_option or (), "--rating-option"))

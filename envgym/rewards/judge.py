@@ -107,11 +107,12 @@ _VOTE = re.compile(r"^\W*(\d+)\W+(yes|no|true|false)\b", re.IGNORECASE | re.MULT
 
 
 def _votes(answer: str, count: int) -> list[bool | None]:
-    found: list[bool | None] = [None] * count
+    """What an answer says of each sentence; None of one of which it says nothing, or both."""
+    said: list[set[bool]] = [set() for _ in range(count)]
     for number, word in _VOTE.findall(answer):
-        if 1 <= int(number[:6]) <= count:
-            found[int(number) - 1] = word.lower() in ("yes", "true")
-    return found
+        if len(number) <= 6 and 1 <= int(number) <= count:
+            said[int(number) - 1].add(word.lower() in ("yes", "true"))
+    return [one.pop() if len(one) == 1 else None for one in said]
 
 
 async def judge_pair(asker: Asker, task: str, first: str, second: str, *, seed: int) -> Preference:

@@ -134,7 +134,7 @@ def rate(asker: Asks, *, least: float = 0.2) -> Rate:
             "number, 1 (aimless) to 5.",
             asked="rating", steps=_steps(found), actions=found.walked, end=found.last.text[:_MOST_SEEN],
         )  # fmt: skip
-        told = re.search(r"[1-5](?!\d)", await asker.ask(question, seed=found.seed))
+        told = re.search(r"(?<![\d.,-])[1-5](?!\d)", await asker.ask(question, seed=found.seed))
         return int(told[0]) / 5 if told else least
 
     return rating

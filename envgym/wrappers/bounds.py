@@ -95,6 +95,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         checked_between("budget.total", self.total, 0, math.inf)
+        if not self.total:
+            raise ValueError("budget.total is 0; it must be more, as an episode is lost where nothing is left")
         for tool, price in (*self.prices.items(), ("others", self.price)):
             checked_between(f"budget: the price of {tool}", price, 0, math.inf)
 

@@ -5,6 +5,7 @@ dataclass of plain values, so a snapshot is its JSON and a fork a copy: no actio
 does alike is here: several calls in one message, mistakes answered as data, the order of calls.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -131,7 +132,7 @@ class Played(Generic[S]):
             return self._last
         self._seed, self._owed = seed, None
         self._state, text = self._rules.begin(seed)
-        shown = (Message(role="user", content=bounded(text)),)
+        shown = (Message.told(bounded(text)),)
         self._last = self._made(shown, [], _NOTHING, self._rules.speaker(self._state))
         return self._last
 
@@ -161,12 +162,10 @@ class Played(Generic[S]):
         """An answer to a call or a text; one that goes to another actor leaves the agent's call open."""
         if speaker != THE_AGENT:
             self._owed = call if call is not None else self._owed
-            return Message(role="user", content=text)
+            return Message.told(text)
         if call is None:
             call, self._owed = self._owed, None
-        if call is None:
-            return Message(role="user", content=text)
-        return Message(role="tool", content=text, tool_call_id=call)
+        return Message.told(text, call)
 
     def _read(self, action: Action, speaker: str) -> list[tuple[ToolCall | str | ParseError, ToolCall | None]]:
         if speaker != THE_AGENT:
@@ -177,8 +176,8 @@ class Played(Generic[S]):
             if not self.tools:
                 return [(ParseError(message="there are no tools here: answer in words"), action.calls[0])]
             if len(action.calls) > 1 and (alone := self._rules.alone & {call.name for call in action.calls}):
-                told = ParseError(message=f"{min(alone)} must be the only call of a message; nothing was done")
-                return [(told, call) for call in action.calls]
+                why = ParseError(message=f"{min(alone)} must be the only call of a message; nothing was done")
+                return [(why, call) for call in action.calls]
             return [(check_call(call, self.tools), call) for call in action.calls]
         text = clean(action.text)
         if not self.tools:
@@ -267,6 +266,7 @@ def played(kind: Callable[..., Rules[Any]]) -> Callable[..., Played[Any]]:
         return Played(lambda: kind(task, **options))
 
     make.__doc__ = kind.__doc__
+    make.__signature__ = inspect.signature(kind)  # type: ignore[attr-defined]  # which options there are
     return make
 
 

@@ -476,3 +476,21 @@ def test_reap_looks_where_it_is_told(envgym, tmp_path):
         assert sum(f"directory {root}/" in line for line in lines) == 1
         assert list(root.iterdir()) == []
     assert not any(json.loads(envgym(*told).out).values()), "and then there is nothing"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["collect", "sql", "--agent", "sql-expert", "-n", "1"],
+        ["check", "sql"],
+        ["synthesize", "sql", "--out", "made.jsonl"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_option_of_another_kind_is_told_by_its_name_before_anything_runs(envgym, command: list[str]) -> None:
+    for option, said in (
+        ("looks=many", "--env-option.looks = 'many': it must be a whole number"),
+        ("lok=3", "--env-option.lok = 3: there is no such option; did you mean 'looks'?"),
+    ):
+        ran = envgym(*command, "--env-option", option)
+        assert (ran.code, said in ran.err) == (2, True), ran

@@ -41,6 +41,44 @@ def test_its_tasks_are_solved_by_the_expert_and_not_by_doing_nothing(world: Any)
                     seeded=world.SPEC.seeded)  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "world", [ask, household, route, search, synthetic, twenty, wordle], ids=lambda one: one.SPEC.name
+)
+def test_its_expert_is_told_no_more_than_an_agent(world: Any) -> None:
+    def blind(task: Task, *, seed: int = 0) -> Any:
+        return world.expert(task.model_copy(update={"metadata": {}, "seed": 0}), seed=seed)
+
+    tasks = world.SPEC.tasks(60)[::8]
+    check_task_sync(tasks, lambda task: make(world.SPEC, task), blind, seeds=(0,), limits=Limits(turns=120),
+                    seeded=world.SPEC.seeded)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_every_kind_of_question_to_a_corpus_is_answered_by_who_reads_it() -> None:
+    asked: dict[str, Task] = {}
+    for task in search.search_tasks(600):
+        asked.setdefault(next(one for one in sorted(search._HOPS, key=len, reverse=True) if _fits(one, task)), task)
+    assert len(asked) == len(search._HOPS) >= 20
+    for task in asked.values():
+        blind = search.expert(task.model_copy(update={"metadata": {}}))
+        assert asyncio.run(_steps_of(blind, make(search.SPEC, task)))[-1].reward == 1.0, task.prompt
+
+
+def _fits(question: str, task: Task) -> bool:
+    chain = search._HOPS[question]
+    before, after = question.split("{}")
+    right = task.prompt.startswith(before) and task.prompt.endswith(after)
+    return right and task.metadata["hops"] == len(chain) - 1
+
+
+async def _steps_of(agent: Any, env: Any) -> list[Step]:
+    steps = [await env.reset(seed=0)]
+    while steps[-1].stop is None:
+        steps.append(await env.step((await agent.act(steps[-1])).action))
+    await env.close()
+    return steps
+
+
 @EACH
 def test_its_tasks_are_drawn_without_end_and_a_wrong_bound_is_refused(world: Any) -> None:
     check_tasks(world.SPEC.tasks(40), splits=("train", "heldout"), seeded=world.SPEC.seeded)

@@ -1,7 +1,10 @@
 """Functions are tools: schemas, validated calls, deadlines, costs, parallel calls; failures are observations."""
 
 import asyncio
+import gc
 import threading
+import time
+import weakref
 from typing import Annotated, Literal
 
 import pytest
@@ -224,6 +227,33 @@ def test_64_calls_that_block_run_at_once_and_ones_that_hang_hold_up_nobody_else(
     assert {one.text for one in together} == {"here"}
     assert {one.fault for one in hung} == {ToolFault.TIMEOUT}
     assert other == "free"
+
+
+def test_a_thread_that_is_done_takes_the_next_blocking_call_and_keeps_nothing_of_the_last():
+    class World:
+        """Holds what a tool works on."""
+
+        def name(self) -> str:
+            """Of the thread."""
+            return str(threading.get_native_id())
+
+    async def main():
+        worlds = [World() for _ in range(8)]
+        kept = [weakref.ref(world) for world in worlds]
+        names = set()
+        while worlds:
+            result = await Toolbox([tool(worlds.pop().name, blocking=True)]).call(call("name"))
+            names.add(result.text)
+        del result
+        until = time.monotonic() + 20
+        while any(ref() is not None for ref in kept) and time.monotonic() < until:
+            gc.collect()
+            await asyncio.sleep(0.01)
+        return names, [ref for ref in kept if ref() is not None]
+
+    names, kept = asyncio.run(main())
+    assert len(names) < 8, "threads of earlier tests may become idle between"
+    assert not kept
 
 
 def test_blocking_calls_beyond_the_bound_wait_for_a_thread_and_ones_that_nobody_waits_for_never_run():

@@ -1,14 +1,16 @@
 """Reading what models write: the compact notation is the shell's, and no text takes long."""
 
+import copy
+import pickle
 import shlex
 import time
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
-from envgym.messages import ParseError, ToolCall, ToolSpec
+from envgym.messages import Message, ParseError, ToolCall, ToolSpec
 from envgym.tools import check_call, compact, parse_call, read_json_call, tool_spec
 
 
@@ -93,6 +95,22 @@ def test_half_a_surrogate_pair_in_an_argument_is_a_parse_error_wherever_it_stand
     assert isinstance(check_call(ToolCall(name="any", arguments={"é": 1}), (free,)), ToolCall)
     read = parse_call('{"name": "put", "arguments": {"path": "a", "text": "Lunch \\ud83d"}}', _SPECS)
     assert isinstance(read, ParseError)
+
+
+def test_a_message_that_a_world_says_is_the_one_that_validation_makes() -> None:
+    for made, same in (
+        (Message.told("hé", "3"), Message(role="tool", content="hé", tool_call_id="3")),
+        (Message.told(""), Message(role="user")),
+        (Message.told("x", ""), Message(role="tool", content="x")),
+    ):
+        assert made == same
+        assert (repr(made), hash(made)) == (repr(same), hash(same))
+        assert made.model_dump_json() == same.model_dump_json()
+        assert made.model_fields_set == same.model_fields_set
+        assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == same
+        assert made.model_copy(update={"content": "y"}) == same.model_copy(update={"content": "y"})
+        with pytest.raises(ValidationError, match="frozen"):
+            made.content = "z"  # type: ignore[misc]
 
 
 def test_a_checked_call_is_a_copy_so_that_a_world_cannot_rewrite_what_was_said() -> None:

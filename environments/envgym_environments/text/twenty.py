@@ -175,7 +175,7 @@ def twenty_tasks(count: int | None = 500, *, things: int = 30, seed: int = 0) ->
 
 def _decide(task: Task, seen: Sequence[Step]) -> Action:
     """Ask what halves what is left; guess where no question can tell."""
-    left = str(task.metadata["things"]).split("|")
+    left = seen[0].text.partition("Things: ")[2].partition(".")[0].split(", ")
     asked: set[str] = set()
     for step in seen[1:]:
         what, _, answer = step.text.partition(": ")

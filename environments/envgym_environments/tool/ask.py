@@ -49,6 +49,14 @@ _REQUESTS = {
     "a taxi": ("name", "from", "to", "day", "hour", "people", "phone"),
     "a hotel room": ("name", "town", "day", "people", "budget", "phone", "diet"),
     "a gift": ("name", "town", "item", "color", "budget", "day", "phone"),
+    "a birthday cake": ("name", "town", "day", "hour", "people", "diet", "budget"),
+    "a bus tour": ("name", "from", "to", "day", "people", "seat", "diet"),
+    "a haircut": ("name", "town", "day", "hour", "color", "budget", "phone"),
+    "a move of house": ("name", "from", "to", "day", "hour", "budget", "phone"),
+    "a parcel": ("name", "from", "to", "item", "size", "day", "phone"),
+    "a rental car": ("name", "town", "day", "people", "color", "budget", "phone"),
+    "a repair": ("name", "town", "item", "day", "hour", "budget", "phone"),
+    "a uniform": ("name", "town", "item", "color", "size", "day", "budget"),
 }
 
 
@@ -167,11 +175,10 @@ def ask_tasks(count: int | None = 500, *, missing: int = 2, seed: int = 0) -> Ta
 
 def _decide(task: Task, seen: Sequence[Step]) -> Action:
     """Fill in what was said, look up the rest, ask for what is not there; it sees no value before it asks."""
-    slots = str(task.metadata["slots"]).split("|")
-    said = seen[0].text.partition("already: ")[2].partition(".\n")[0]
+    said, _, slots = seen[0].text.partition("already: ")[2].partition(".\nThe form's slots: ")
     known = {part.split(" ", 1)[0]: part.split(" ", 1)[1] for part in said.split(", ") if " " in part}
     answers = iter([step.text for step in seen[1:]])
-    for slot in slots:
+    for slot in slots.rstrip(".").split(", "):
         if slot not in known:
             if (text := next(answers, None)) is None:
                 return Action.call("look_up", slot=slot)

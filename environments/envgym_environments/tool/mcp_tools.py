@@ -251,11 +251,11 @@ class _Line:
 def _found(error: MCPError, *, over_http: bool) -> tuple[ToolFault, str]:
     """What an error means of a server that still answers: the official client tells its findings as errors, too.
 
-    Over HTTP it does so of an answer that is no JSON, and of one that ends without a result. Over a program's
-    output an error is always the server's own word.
+    Over HTTP it does so of an answer that is no JSON, or a page, and of one that ends without a result. Over a
+    program's output an error is always the server's own word.
     """
     said = str(error)
-    if over_http and error.code == PARSE_ERROR:
+    if over_http and (error.code == PARSE_ERROR or said.startswith("Unexpected content type")):
         return ToolFault.LIED, said
     if (
         over_http and error.code == CONNECTION_CLOSED and said.startswith("SSE stream")

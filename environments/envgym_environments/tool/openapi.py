@@ -2,9 +2,11 @@
 
 Understood are documents of version 3: parameters in path, query, header and cookie in their usual styles, and
 bodies of JSON and forms. What cannot be sent is left out and named (`OpenApiTools.complaints`). What the service
-does wrong is an observation: a status of 400 and more, an answer that is too long, a connection that fails.
+does wrong is an observation: a status of 300 and more, a page where JSON was promised, an answer that is too long
+or takes too long, a connection that fails.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -46,17 +48,18 @@ class Service:
         self.timeout_s = checked_seconds("timeout_s", timeout_s)
         self.answer_bytes = checked_count("answer_bytes", answer_bytes, least=1024)
         self.given = frozenset(name.casefold() for name in headers or {})
-        self._client = httpx.AsyncClient(headers=dict(headers or {}), timeout=timeout_s)
+        plain = {"accept-encoding": "identity"}  # a bomb of zeros would be counted when it is unpacked
+        self._client = httpx.AsyncClient(headers=plain | dict(headers or {}), timeout=timeout_s)
 
-    async def send(self, request: Mapping[str, Any]) -> tuple[int, str, bytes | None]:
-        """Status, content type and body; the body is None where it is too long. Raises httpx.HTTPError."""
-        async with self._client.stream(**request) as response:
+    async def send(self, request: Mapping[str, Any]) -> tuple[int, httpx.Headers, bytes | None]:
+        """Status, headers and body; the body is None where it is too long. Raises httpx.HTTPError, TimeoutError."""
+        async with asyncio.timeout(self.timeout_s), self._client.stream(**request) as response:
             body = b""
-            async for chunk in response.aiter_bytes():
+            async for chunk in response.aiter_bytes():  # httpx bounds each of these, and not all of them
                 body += chunk
                 if len(body) > self.answer_bytes:
-                    return response.status_code, "", None
-            return response.status_code, response.headers.get("content-type", ""), body
+                    return response.status_code, response.headers, None
+            return response.status_code, response.headers, body
 
     async def close(self) -> None:
         """Close the connections; idempotent."""
@@ -79,8 +82,10 @@ class OpenApiTool:
         if (wrong := argument_errors(self.spec.parameters, arguments)) is not None:
             return ToolResult.failed(ToolFault.INVALID, f"{name}: {wrong}")
         try:
-            status, kind, body = await self.service.send(_request(self.operation, arguments, self.service.base_url))
-        except httpx.TimeoutException:
+            status, headers, body = await self.service.send(
+                _request(self.operation, arguments, self.service.base_url)
+            )
+        except (httpx.TimeoutException, TimeoutError):
             return ToolResult.failed(ToolFault.TIMEOUT, f"{name}: no answer within {self.service.timeout_s:g} s")
         except httpx.HTTPError as error:
             return ToolResult.failed(ToolFault.DIED, f"{name}: {type(error).__name__}: {error}")
@@ -90,9 +95,10 @@ class OpenApiTool:
             most = self.service.answer_bytes
             return ToolResult.failed(ToolFault.FLOODED, f"{name}: the answer has more than {most} bytes")
         text = body.decode("utf-8", "replace")
-        if status >= 400:
-            return ToolResult.failed(ToolFault.REFUSED, f"{name}: HTTP {status}: {text[:2000]}")
-        return _answered(text, kind)
+        if status >= 300:  # no redirect is followed: it would send what is said, and headers, somewhere else
+            to = f" to {headers['location'][:500]}" if "location" in headers else ""
+            return ToolResult.failed(ToolFault.REFUSED, f"{name}: HTTP {status}{to}: {text[:2000]}")
+        return _answered(text, headers.get("content-type", "").casefold(), self.operation.answers)
 
     async def close(self) -> None:
         """Close the client that it shares with the document's other tools; idempotent."""
@@ -165,13 +171,16 @@ def _joined(value: JsonValue) -> str:
     return ",".join(_texts(value))
 
 
-def _answered(text: str, kind: str) -> ToolResult:
-    if "json" not in kind:
+def _answered(text: str, kind: str, promised: tuple[str, ...]) -> ToolResult:
+    """What was answered. A page where the document promises JSON is a lie: of a proxy, of a login, of nobody's."""
+    json_only = bool(promised) and all(re.fullmatch(r"\w+/(.+\+)?json", one) for one in promised)
+    if "json" not in kind and not (json_only and "html" in kind):
         return ToolResult(text or "done")
     try:
         return ToolResult(text, json.loads(text))
     except (ValueError, RecursionError):
-        return ToolResult.failed(ToolFault.LIED, f"it says that this is JSON: {text[:500]}")
+        said = "it says that this is JSON" if "json" in kind else f"its document promises JSON, and this is {kind}"
+        return ToolResult.failed(ToolFault.LIED, f"{said}: {text[:500]}")
 
 
 class _Json(yaml.SafeLoader):  # type: ignore[misc]  # of a library without types

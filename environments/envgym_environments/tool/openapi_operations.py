@@ -52,7 +52,8 @@ class Operation:
     """One method of one path.
 
     parameters: the arguments' JSON schema. places: of each argument "path", "query", "joined" (in the query, a list
-    with commas), "header", "cookie" or "body".
+    with commas), "header", "cookie" or "body". answers: the types of what is answered where all goes well, () where
+    the document does not say.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Operation:
     parameters: dict[str, Any]
     places: Mapping[str, str]
     body: Body | None = None
+    answers: tuple[str, ...] = ()
 
 
 def read_operations(document: Mapping[str, Any], given: frozenset[str]) -> tuple[list[Operation], list[str]]:
@@ -125,7 +127,7 @@ def _read(
         parameters["$defs"] = definitions
     name = tool_name(raw.get("operationId") or f"{method}{path}") or "operation"
     told = " ".join(filter(None, (raw.get("summary"), raw.get("description")))) or where
-    return Operation(name, told, method, path, parameters, places, body)
+    return Operation(name, told, method, path, parameters, places, body, _answers(document, raw))
 
 
 def _parameters(
@@ -185,6 +187,19 @@ def _body(
     if whole:
         return body, {name: schema}, [name] if asked.get("required") else []
     return body, dict(inside or {}), list(schema.get("required", []))
+
+
+def _answers(document: Mapping[str, Any], raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """The types of answers of a status below 300; () where one of these is said to have none, or where none is."""
+    responses = raw.get("responses")
+    found: list[str] = []
+    for status, part in responses.items() if isinstance(responses, dict) else ():
+        if str(status).startswith("2"):
+            content = _resolved(document, part).get("content")
+            if not isinstance(content, dict) or not content:
+                return ()
+            found += (str(kind).partition(";")[0].strip().casefold() for kind in content)
+    return tuple(dict.fromkeys(found))
 
 
 def _media(content: Mapping[str, Any]) -> tuple[str, str] | None:

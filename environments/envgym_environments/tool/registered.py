@@ -35,7 +35,7 @@ class _Foreign:
     """Tools of somebody else: their state is not ours."""
 
     found: Sequence[Tool]
-    sandbox: Sandbox | None = None
+    held: AsyncExitStack | None = None
 
     def tools(self) -> Sequence[Tool]:
         """As they are."""
@@ -43,8 +43,8 @@ class _Foreign:
 
     async def close(self) -> None:
         """The toolbox closes the tools; what they ran in ends here."""
-        if self.sandbox is not None:
-            await self.sandbox.close()
+        if self.held is not None:
+            await self.held.aclose()
 
 
 def tool_tasks(count: int = 100, *, things: int = 4, seed: int = 0, path: str = "") -> TaskSet:
@@ -95,20 +95,29 @@ def make_tool_env(  # noqa: PLR0913  # one parameter per option
     return ToolPlay(task, making, specs, ToolLimits(**limits))
 
 
-def make_tool_sandboxed(
-    task: Task, *, backend: SandboxBackend, mcp: str | list[str] = "", base_url: str = "", call_s: float = 20.0,
-    calls: int = 32,
+def make_tool_sandboxed(  # noqa: PLR0913  # one parameter per option
+    task: Task, *, backend: SandboxBackend, mcp: str | list[str] = "", openapi: str = "",
+    serve: str | list[str] = "", base_url: str = "", call_s: float = 20.0, calls: int = 32,
 ) -> Playable:  # fmt: skip
-    """The tools of an MCP server that is started in a sandbox with the task's world.
+    """The tools of an MCP server, or of a service, that is started in a sandbox with the task's world.
 
-    mcp: its command there (over input and output that needs a ``python3`` there); base_url: the address in the
-    sandbox at which it serves instead. call_s: seconds of one call; calls: in one message. A task may name its own
-    in ``metadata["tools"]``. Raises ValueError without a command.
+    mcp: the server's command there (over input and output that needs a ``python3`` there); base_url: the address in
+    the sandbox at which it serves instead. openapi: instead, the path here of a service's document, with `serve`,
+    its command in the sandbox, and `base_url`. call_s: seconds of one call; calls: in one message. A task may name
+    its own in ``metadata["tools"]``. Raises ValueError without a command.
     """
-    chosen = _chosen(task, {"mcp": mcp, "base_url": base_url})
-    if not chosen.get("mcp"):
-        raise ValueError(f"task {task.id!r}: no server is named; give its command as mcp, or as metadata.tools.mcp")
-    making, specs = _mcp(task, _server(chosen, {}, call_s, inside=True), backend)
+    chosen = _chosen(task, {"mcp": mcp, "openapi": openapi, "serve": serve, "base_url": base_url})
+    if bool(chosen.get("mcp")) == bool(chosen.get("openapi")):
+        what = "two servers are named by mcp and openapi" if chosen.get("mcp") else "no server is named"
+        raise ValueError(
+            f"task {task.id!r}: {what}; give its command as mcp, or its document as openapi, or in metadata.tools"
+        )
+    if chosen.get("openapi"):
+        making, specs = _service(task, chosen, call_s, backend)
+    elif chosen.get("serve"):
+        raise ValueError(f"task {task.id!r}: serve is of openapi, and mcp is given; its command is mcp itself")
+    else:
+        making, specs = _mcp(task, _server(chosen, {}, call_s, inside=True), backend)
     return ToolPlay(task, making, specs, ToolLimits(deadline_s=call_s, calls=calls))
 
 
@@ -138,31 +147,31 @@ def _of_world(task: Task, name: str, limits: dict[str, Any]) -> Env | Playable:
     return ToolPlay(task, make, specs, ToolLimits(**limits))
 
 
+async def _opened(backend: SandboxBackend, world: World, held: AsyncExitStack) -> Sandbox:
+    """A sandbox that is closed with what holds it."""
+    sandbox = await backend.create(world)
+    held.push_async_callback(sandbox.close)
+    return sandbox
+
+
 def _mcp(task: Task, server: "McpServer", backend: SandboxBackend | None) -> tuple[Making, Sequence[ToolSpec]]:
     from envgym_environments.tool.mcp_tools import McpTools  # of the extra [mcp]
 
-    async def connected(home: SandboxBackend | None, world: World) -> tuple[McpTools, Sandbox | None]:
-        sandbox = None if home is None else await home.create(world)
-        try:
-            return await McpTools.connect(server, sandbox), sandbox
-        except BaseException:
-            if sandbox is not None:
-                await sandbox.close()
-            raise
+    async def connected(home: SandboxBackend | None, world: World, held: AsyncExitStack) -> McpTools:
+        sandbox = None if home is None else await _opened(home, world, held)
+        return await McpTools.connect(server, sandbox)
 
     async def make(task: Task, seed: int) -> _Foreign:
-        mcp, sandbox = await connected(backend, task.world or World())
-        return _Foreign(mcp.tools, sandbox)
+        async with AsyncExitStack() as held:
+            mcp = await connected(backend, task.world or World(), held)
+            return _Foreign(mcp.tools, held.pop_all())
 
     world = task.world or World()
 
     async def specs() -> tuple[ToolSpec, ...]:
-        async with AsyncExitStack() as stack:  # in another loop than the backend's, so there is another backend
-            own = None if backend is None else await stack.enter_async_context(make_backend(backend.name))
-            mcp, sandbox = await connected(own, world)
-            if sandbox is not None:
-                stack.push_async_callback(sandbox.close)
-            async with mcp:
+        async with AsyncExitStack() as held:  # in another loop than the backend's, so there is another backend
+            own = None if backend is None else await held.enter_async_context(make_backend(backend.name))
+            async with await connected(own, world, held) as mcp:
                 return tuple(tool.spec for tool in mcp.tools)
 
     inside = None if backend is None else [backend.name, world.model_dump(mode="json")]
@@ -190,18 +199,49 @@ def _server(
 def _openapi(
     chosen: dict[str, Any], headers: Mapping[str, str], call_s: float
 ) -> tuple[Making, Sequence[ToolSpec]]:
-    from envgym_environments.tool.openapi import OpenApiTools, read_document  # of the extra [mcp]
+    from envgym_environments.tool.openapi import OpenApiTools  # of the extra [mcp]
 
-    document = read_document(str(chosen["openapi"]))
     service: dict[str, Any] = {"base_url": str(chosen.get("base_url", "")), "headers": headers, "timeout_s": call_s}
-    found = OpenApiTools.of(document, **service)
-    if found.complaints:
-        warnings.warn(f"{chosen['openapi']}: {visible('; '.join(found.complaints), 2000)}", stacklevel=2)
+    document, specs = _document(chosen, service)
 
     def make(task: Task, seed: int) -> _Foreign:
         return _Foreign(OpenApiTools.of(document, **service).tools)
 
-    return make, [tool.spec for tool in found.tools]
+    return make, specs
+
+
+def _service(
+    task: Task, chosen: dict[str, Any], call_s: float, backend: SandboxBackend
+) -> tuple[Making, Sequence[ToolSpec]]:
+    """As `_openapi`, of a service that is started in a sandbox, for each episode one."""
+    from envgym_environments.tool.openapi import OpenApiTools
+    from envgym_environments.tool.openapi_places import served_inside
+
+    serve, url = chosen.get("serve"), str(chosen.get("base_url") or "")
+    if not serve or not url:
+        lacks = "serve, the command that starts it" if not serve else "base_url, the address where it listens"
+        raise ValueError(f"task {task.id!r}: openapi is given for a service in a sandbox; it needs {lacks} there")
+    document, specs = _document(chosen, {"base_url": url})
+    command = shlex.split(serve) if isinstance(serve, str) else list(serve)
+
+    async def make(task: Task, seed: int) -> _Foreign:
+        async with AsyncExitStack() as held:
+            sandbox = await _opened(backend, task.world or World(), held)
+            here = await held.enter_async_context(served_inside(sandbox, command, url))
+            return _Foreign(OpenApiTools.of(document, base_url=here, timeout_s=call_s).tools, held.pop_all())
+
+    return make, specs
+
+
+def _document(chosen: Mapping[str, Any], service: Mapping[str, Any]) -> tuple[dict[str, Any], list[ToolSpec]]:
+    """A document and its tools; what of it cannot be used is a warning."""
+    from envgym_environments.tool.openapi import OpenApiTools, read_document
+
+    document = read_document(str(chosen["openapi"]))
+    found = OpenApiTools.of(document, **service)
+    if found.complaints:
+        warnings.warn(f"{chosen['openapi']}: {visible('; '.join(found.complaints), 2000)}", stacklevel=2)
+    return document, [tool.spec for tool in found.tools]
 
 
 _specs: dict[str, tuple[ToolSpec, ...]] = {}
@@ -223,7 +263,7 @@ SANDBOXED = EnvSpec(
     name="tool-sandboxed",
     tasks=tool_tasks,
     make=make_tool_sandboxed,
-    description="Tasks over an MCP server (option mcp) that runs in a sandbox.",
+    description="Tasks over an MCP server (option mcp) or a service (openapi) that runs in a sandbox.",
     sandbox=True,
 )
 SPEC = EnvSpec(

@@ -6,6 +6,7 @@ that are computed from the corpus (`envgym_environments.tool.retrieval`).
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -163,13 +164,27 @@ def _drawn(world: int) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
 _HOPS: dict[str, tuple[str, ...]] = {
     "In which town is the seat of {}?": ("firm", "seat"),
     "Who wrote {}?": ("book", "author"),
+    "Who founded {}?": ("firm", "founder"),
+    "At which firm does {} work?": ("person", "works"),
+    "In which town was {} born?": ("person", "born"),
+    "In which year was {} born?": ("person", "year"),
+    "On which river is {}?": ("town", "river"),
     "In which year was the founder of {} born?": ("firm", "founder", "year"),
     "In which town was the author of {} born?": ("book", "author", "born"),
     "At which firm does the author of {} work?": ("book", "author", "works"),
+    "In which year was the author of {} born?": ("book", "author", "year"),
+    "In which town was the founder of {} born?": ("firm", "founder", "born"),
+    "In which town is the seat of the firm at which {} works?": ("person", "works", "seat"),
+    "On which river is the town in which {} has its seat?": ("firm", "seat", "river"),
+    "On which river is the town in which {} was born?": ("person", "born", "river"),
     "Who founded the firm at which {} works?": ("person", "works", "founder"),
     "In which town is the seat of the firm at which the author of {} works?": ("book", "author", "works", "seat"),
     "In which town was the founder of the firm at which {} works born?": ("person", "works", "founder", "born"),
     "On which river is the town in which the author of {} was born?": ("book", "author", "born", "river"),
+    "On which river is the town in which the founder of {} was born?": ("firm", "founder", "born", "river"),
+    "Who founded the firm at which the author of {} works?": ("book", "author", "works", "founder"),
+    "In which year was the founder of the firm at which {} works born?": ("person", "works", "founder", "year"),
+    "At which firm does the founder of the firm at which {} works work?": ("person", "works", "founder", "works"),
 }
 
 
@@ -233,7 +248,7 @@ def _task(index: int, split: str, hops: int | None, seed: int) -> Task:
     wanted = hops or 1 + index % 3
     question = pick(rng, [one for one, chain in _HOPS.items() if len(chain) == wanted + 1])
     kind, *chain = _HOPS[question]
-    has = {"firm": "seat", "book": "author", "person": "works"}[kind]
+    has = {"firm": "seat", "book": "author", "person": "works", "town": "river"}[kind]
     subject = value = pick(rng, [title for title, known in facts.items() if has in known])
     path: list[JsonValue] = []
     for relation in chain:
@@ -249,9 +264,44 @@ def _task(index: int, split: str, hops: int | None, seed: int) -> Task:
     )
 
 
+_FACTS = {
+    "born": r"born in (.+) in \d{4}\.",
+    "year": r"born in .+ in (\d{4})\.",
+    "works": r"has worked at (.+)\.",
+    "founder": r"was founded by (.+) in \d{4}\.",
+    "seat": r"Its seat is in (.+)\. It was",
+    "author": r"pages by (.+)\.",
+    "river": r"thousand people on (.+)\.",
+}
+"""How a document of a drawn corpus tells a relation."""
+
+
+def _asked(question: str) -> tuple[str, list[str]]:
+    """Whom a question begins with, and the relations that lead from there to its answer."""
+    shapes = ((re.escape(one).replace(r"\{\}", "(.+)"), chain) for one, (_, *chain) in _HOPS.items())
+    found = [(match[1], chain) for shape, chain in shapes if (match := re.fullmatch(shape, question))]
+    return max(found, key=lambda one: len(one[1]))  # "the seat of the firm of X" is a seat of something, too
+
+
 def _decide(task: Task, seen: Sequence[Step]) -> Action:
-    """Search for and read each document on the way to the answer; where none is known, search by the question."""
-    path, done = task.metadata["path"], len(seen) - 1
+    """Search for each document on the way, read it, and go on with what it says.
+
+    In a corpus of one's own it knows no way of telling things: there it reads path and answer in the task.
+    """
+    if "corpus" in task.metadata:
+        return _told(task, len(seen) - 1)
+    title, chain = _asked(task.prompt)
+    for relation, shown in zip(chain, seen[2::2], strict=False):  # what it read; between them what it found
+        title = re.findall(_FACTS[relation], shown.text)[0]
+    done = len(seen) - 1
+    if done >= 2 * len(chain):
+        return Action.call("answer", value=title)
+    return Action.call("read", title=title) if done % 2 else Action.call("search", query=title)
+
+
+def _told(task: Task, done: int) -> Action:
+    """Search for and read what the task's path names; where it names none, search by the question."""
+    path = task.metadata["path"]
     assert isinstance(path, list)
     if not path and not done:
         return Action.call("search", query=task.prompt)

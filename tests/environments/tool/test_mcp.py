@@ -166,6 +166,34 @@ OVER_HTTP = {
 }
 
 
+@pytest.mark.slow
+def test_what_a_proxy_answers_in_a_servers_place_costs_one_observation():
+    async def main() -> None:
+        async with placed("http", start_s=90, call_s=6, ping_s=2) as mcp:
+            box = Toolbox(mcp.tools, ToolLimits(deadline_s=300))
+            for number, (name, fault, said) in enumerate(
+                (
+                    ("page", ToolFault.LIED, "Unexpected content type: text/html"),
+                    ("no_kind", ToolFault.LIED, "Unexpected content type"),
+                    ("page_500", ToolFault.REFUSED, "Server returned an error response"),
+                    ("page_502_json", ToolFault.REFUSED, "Server returned an error response"),
+                    ("moved", ToolFault.REFUSED, "not followed"),
+                    ("gone", ToolFault.REFUSED, "Not Found"),
+                ),
+                1,
+            ):
+                assert (await one(box, "count")).text == str(number), "it lives, with what it held"
+                told = await one(box, name)
+                assert (told.fault, said in told.text) == (fault, True), told
+            cut = await one(box, "cut_off")
+            assert cut.fault is ToolFault.DIED, cut
+            assert (await one(box, "count")).text == "1", "its connection broke, so it is begun anew"
+
+    before = children()
+    asyncio.run(main())
+    assert not left(before)
+
+
 def test_lies_about_schemas_are_seen():
     async def drive(box: Toolbox, mcp: McpTools) -> None:
         said = "\n".join(mcp.complaints)
@@ -318,7 +346,14 @@ def test_a_server_in_a_sandbox_is_asked_for_by_options(at):
                 adds = {"mcp": "python3 /srv/adds.py", "call_s": 60}  # what waits for ever would be called, too
                 await check_env(lambda: make("tool-sandboxed", SUM, backend=backend, **adds), turns=2, policy=_sum)
             assert not [name for name in os.listdir("/srv") if name == "lines.py"], "it ran inside"
-            for options, said in (({}, "no server is named"), ({"mcp": "http://x/mcp"}, "is for a program")):
+            for options, said in (
+                ({}, "no server is named"),
+                ({"mcp": "http://x/mcp"}, "is for a program"),
+                ({"mcp": "x", "openapi": "y.json"}, "two servers are named"),
+                ({"mcp": "x", "serve": "y"}, "serve is of openapi"),
+                ({"openapi": "y.json", "serve": "y"}, "it needs base_url"),
+                ({"openapi": "y.json", "base_url": "http://127.0.0.1:8"}, "it needs serve"),
+            ):
                 with pytest.raises(ValueError, match=said):
                     make("tool-sandboxed", SUM, backend=backend, **options)
 

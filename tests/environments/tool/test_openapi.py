@@ -1,18 +1,23 @@
 """OpenAPI documents as they come: every body and parameter that can be sent arrives, what cannot is named."""
 
 import asyncio
+import gzip
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from envgym_environments.tool.headers import filled_headers
 from envgym_environments.tool.openapi import OpenApiTools
 
-from envgym import Action, Task, ToolCall, make
+from envgym import Action, EnvironmentFailure, Task, ToolCall, World, make, make_backend
+from envgym.testing import check_env
 from envgym.toolbox import Toolbox, ToolFault, ToolResult
 
 
@@ -230,3 +235,145 @@ def test_a_document_that_is_not_there_or_is_no_text_is_a_mistake_in_one_line(tmp
     for name in ("none.json", "picture.json"):
         with pytest.raises(ValueError, match=rf"openapi = '.*{name}' cannot be read: "):
             make("tool", Task(id="t", prompt="p", metadata={"answer": "x"}), openapi=str(tmp_path / name))
+
+
+PAGE = b"<!doctype html><title>Sign in</title>"
+ODD = {
+    "page": (200, {"content-type": "text/html; charset=utf-8"}, PAGE),
+    "any_page": (200, {"content-type": "text/html"}, PAGE),
+    "unnamed": (200, {"content-type": "text/html"}, b'{"name": "Ada"}'),
+    "broken": (500, {"content-type": "text/html"}, PAGE),
+    "moved": (302, {"location": "https://elsewhere.example/login", "content-type": "text/html"}, b""),
+    "cut": (200, {"content-length": "1000"}, b"half of it"),
+    "bomb": (200, {"content-encoding": "gzip"}, gzip.compress(bytes(50 << 20))),
+    "headers": (200, {f"x-{n}": "y" * 60_000 for n in range(20)}, b""),
+}
+
+
+class Odd(BaseHTTPRequestHandler):
+    """Misbehaves in the way that the path says; /drip never ends, and is never quiet."""
+
+    def do_GET(self) -> None:
+        if self.path == "/drip":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
+            while not self.server.over.wait(0.05):  # type: ignore[attr-defined]
+                self.wfile.write(b"x")
+            return
+        if self.path == "/noise":
+            self.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+            return
+        status, headers, content = ODD[self.path[1:]]
+        self.send_response(status)
+        for name, value in {"content-length": str(len(content)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):
+            super().handle()
+
+    def log_message(self, *_given: object) -> None:
+        """Silent."""
+
+
+@pytest.fixture(scope="module")
+def odd() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Odd) as server:
+        server.over = threading.Event()  # type: ignore[attr-defined]
+        thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.02))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.over.set()  # type: ignore[attr-defined]
+        server.shutdown()
+        thread.join()
+
+
+JSON_ONLY = {"responses": {"200": {"description": "a pet", "content": {"application/json": {}}}}}
+ANYTHING = {"responses": {"200": {"description": "a pet", "content": {"application/json": {}, "text/html": {}}}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "promised", "fault", "said"),
+    [
+        ("page", JSON_ONLY, ToolFault.LIED, "its document promises JSON, and this is text/html"),
+        ("page", {}, None, "Sign in"),
+        ("any_page", ANYTHING, None, "Sign in"),
+        ("unnamed", JSON_ONLY, None, "Ada"),
+        ("broken", JSON_ONLY, ToolFault.REFUSED, "HTTP 500: <!doctype html>"),
+        ("moved", JSON_ONLY, ToolFault.REFUSED, "HTTP 302 to https://elsewhere.example/login"),
+        ("cut", JSON_ONLY, ToolFault.DIED, "peer closed connection"),
+        ("bomb", JSON_ONLY, ToolFault.FLOODED, "more than 50000 bytes"),
+        ("headers", JSON_ONLY, ToolFault.DIED, "headers: RemoteProtocolError"),
+        ("noise", JSON_ONLY, ToolFault.DIED, "noise: RemoteProtocolError"),
+        ("drip", JSON_ONLY, ToolFault.TIMEOUT, "no answer within 0.5 s"),
+    ],
+)
+def test_what_a_service_does_wrong_is_one_observation(odd: str, name, promised, fault, said) -> None:
+    one = document(**{name: {"by": "get", **promised}})
+    limit_s = 0.5 if name == "drip" else 60.0
+    found = OpenApiTools.of(one, base_url=odd, answer_bytes=50_000, timeout_s=limit_s)
+    (told,) = called(found, (name, {}))
+    assert (told.fault, said in told.text) == (fault, True), told
+
+
+SERVICE = """
+import json, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Sums(BaseHTTPRequestHandler):
+    made = 0
+    def do_POST(self):
+        given = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        Sums.made += 1
+        content = json.dumps({"sum": given["a"] + given["b"], "made": Sums.made}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+    def log_message(self, *given):
+        pass
+
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Sums).serve_forever()
+"""
+NUMBERS = {"type": "object", "required": ["a", "b"], "properties": {
+    "a": {"type": "integer"}, "b": {"type": "integer"}}}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+def test_a_service_is_started_in_a_sandbox_and_each_episode_has_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "sums.json"
+    path.write_text(json.dumps(document(add=body("application/json", NUMBERS))))
+    world = World(files={"/srv/sums.py": SERVICE})
+    task = Task(id="sum", prompt="What is 2 + 3?", world=world, metadata={"answer": "5"})
+    at = {"openapi": str(path), "base_url": "http://127.0.0.1:8765", "call_s": 60.0}
+
+    def adds(_step: object, _tools: object, rng: np.random.Generator) -> Action:
+        return Action.call("add", a=int(rng.integers(9)), b=1)
+
+    async def main() -> None:
+        async with make_backend("namespace") as backend:
+
+            def again(serve: str = "python3 /srv/sums.py 8765") -> Any:
+                return make("tool-sandboxed", task, backend=backend, serve=serve, **at)
+
+            env = again()
+            assert [spec.name for spec in env.tools] == ["add"]
+            for _ in range(2):
+                await env.reset(seed=0)
+                assert (await env.step(Action.call("add", a=2, b=3))).text == '{"sum": 5, "made": 1}'
+            assert (await env.step(Action.say("5"))).reward == 1.0
+            await env.close()
+            await check_env(again, turns=2, policy=adds)
+            for command, said in (
+                ("python3 /srv/nothing.py", r"ended before it answered; it said: .*No such file"),
+                ("nothing-of-that-name", "ended before it answered"),
+            ):
+                broken = again(command)
+                with pytest.raises(EnvironmentFailure, match=said):
+                    await broken.reset(seed=0)
+                await broken.close()
+
+    asyncio.run(main())

@@ -185,6 +185,9 @@ def test_a_rubric_is_weighed_and_disagreement_is_none():
     found = asyncio.run(judge_rubric(wavering, "add", "4", CRITERIA, seed=0, times=4))
     assert found.scores == {"right": 1.0, "short": None}
     assert found.score == 1.0, "what is not agreed on is left out, not zero"
+    for answer in ("1: yes\n2: no\nno, wait:\n1: no", "0000011: yes\n2: no"):  # both, and none of the sentences
+        odd = asyncio.run(judge_rubric(Judge(lambda *_, said=answer: said), "add", "4", CRITERIA, seed=0))
+        assert list(odd.scores.values())[:2] == [None, 0.0], (answer, odd)
     mute = asyncio.run(judge_rubric(Judge(lambda *_: "I cannot say"), "add", "4", CRITERIA, seed=0))
     assert (mute.score, mute.agreement) == (None, 0.0)
 

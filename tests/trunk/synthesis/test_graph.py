@@ -224,7 +224,9 @@ def test_a_rating_is_a_number_of_a_model_and_wrong_ones_are_named():
 
     way = Found(0, "goal", (), "look()", Step())
     assert asyncio.run(rate(Says("I say 4."))(way)) == pytest.approx(0.8)
-    assert asyncio.run(rate(Says("splendid"))(way)) == pytest.approx(0.2)
+    assert asyncio.run(rate(Says("4/5, or 4.5"))(way)) == pytest.approx(0.8)
+    for none in ("splendid", "15", "0.5", "-3"):
+        assert asyncio.run(rate(Says(none))(way)) == pytest.approx(0.2), none
 
     async def nothing(found):
         return 0.0

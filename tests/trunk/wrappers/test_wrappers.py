@@ -183,6 +183,8 @@ def test_a_budget_runs_out_and_what_cannot_be_paid_is_refused():
     assert world.heard == ["go", "talk"], "text that calls nothing is free"
     spent = play(Told(seen(), seen()), Budget(total=2, prices={"go": 2}), "go")
     assert (spent[1].stop, "(budget: 0 of 2 left)" in spent[1].text) == (StopReason.LOST, True)
+    with pytest.raises(ValueError, match=r"budget\.total is 0; it must be more"):
+        Budget(total=0)
 
 
 def test_a_budget_sees_calls_in_plain_text_where_a_world_lists_no_legal_actions():

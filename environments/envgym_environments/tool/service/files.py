@@ -173,6 +173,9 @@ def _collect(rng: np.random.Generator, db: dict[str, Any]) -> Case:
 
 def _noted(rng: np.random.Generator, db: dict[str, Any]) -> Case:
     one, two = some(rng, _own(db), 2)
+    names = [path.rpartition("/")[2] for path in db["files"]]
+    if any(names.count(path.rpartition("/")[2]) > 1 for path in (one, two)):
+        return _noted(rng, db)  # without its folder nobody could tell which is meant
     number = db["files"][one].rpartition(" ")[2]
     name = two.rpartition("/")[2]
     return Case(

@@ -279,4 +279,4 @@ def _hard(rng: np.random.Generator, db: dict[str, Any]) -> Case:
     )
 
 
-_BY_LEVEL = {1: (_create,), 2: (_forward, _label), 3: (_move,), 4: (_clear,), 5: (_hard,)}
+_BY_LEVEL = {1: (_forward, _label), 2: (_create,), 3: (_move,), 4: (_clear,), 5: (_hard,)}

@@ -1,7 +1,7 @@
 """Retail databases and cases that are drawn: who calls the shop, what for, and what the right end is.
 
-Level 1 cancels or readdresses, 2 returns, 3 exchanges or modifies, 4 asks for two things, 5 for what the policy
-forbids, or for a figure that has to be found out.
+Level 1 cancels, readdresses or moves, 2 returns or pays in another way, 3 exchanges or modifies, 4 asks for two
+things, 5 for what the policy forbids, or for a figure that has to be found out.
 """
 
 from collections.abc import Callable
@@ -155,15 +155,44 @@ def _readdress(rng: np.random.Generator, db: dict[str, Any], user: dict[str, Any
     if not (orders := _orders(db, user, "pending")):
         return None
     order, to = pick(rng, orders), _address(rng)
-    says = (
-        f"{to['address1']}, {to['address2']}, {to['city']}, state {to['state']}, {to['country']}, zip {to['zip']}."
-    )
     call = ToolCall(name="modify_pending_order_address", arguments={"order_id": order["order_id"], **to})
     return _case(
         user,
         f"Please send my order {order['order_id']} to another address.",
-        facts={"address|where": f"The new address is {says}"},
+        facts={"address|where": _told(to)},
         gold=[call],
+        looks=_see(order),
+    )
+
+
+def _told(to: dict[str, str]) -> str:
+    street = f"{to['address1']}, {to['address2']}, {to['city']}"
+    return f"The new address is {street}, state {to['state']}, {to['country']}, zip {to['zip']}."
+
+
+def _move(rng: np.random.Generator, db: dict[str, Any], user: dict[str, Any]) -> Case:
+    to = _address(rng)
+    return _case(
+        user,
+        "I have moved. Please change the address of my account, no order's.",
+        facts={"address|where": _told(to)},
+        gold=[ToolCall(name="modify_user_address", arguments={"user_id": user["user_id"], **to})],
+    )
+
+
+def _repay(rng: np.random.Generator, db: dict[str, Any], user: dict[str, Any]) -> Case | None:
+    gift = next(key for key in user["payment_methods"] if key.startswith("gift"))
+    balance = user["payment_methods"][gift]["balance"]
+    orders = [one for one in _orders(db, user, "pending") if one["payment_history"][0]["amount"] <= balance]
+    if not orders:
+        return None
+    order = pick(rng, orders)
+    arguments = {"order_id": order["order_id"], "payment_method_id": gift}
+    return _case(
+        user,
+        f"I want to pay order {order['order_id']} in another way.",
+        facts={"pay|method|which|how": "Put it on my gift card."},
+        gold=[ToolCall(name="modify_pending_order_payment", arguments=arguments)],
         looks=_see(order),
     )
 
@@ -267,8 +296,8 @@ def _figure(rng: np.random.Generator, db: dict[str, Any], user: dict[str, Any]) 
 
 
 _BY_LEVEL: dict[int, tuple[Maker, ...]] = {
-    1: (_cancel, _readdress),
-    2: (_return, _cancel),
+    1: (_cancel, _readdress, _move),
+    2: (_return, _repay),
     3: (_swap, _return),
     4: (_two,),
     5: (_forbidden, _figure),

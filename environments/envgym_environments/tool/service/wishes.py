@@ -36,6 +36,9 @@ _THING = re.compile(
 )
 """A name as machines give it: an address, a path, letters with digits, a long number; no amount, 2nd or 64gb."""
 
+_DAY = re.compile(r"\b\d{4}-\d\d-\d\d\b")
+"""A day that they spoke of is a thing of theirs; one that they did not is told of a thing, and not foreign."""
+
 WHAT = "What exactly would you do? I say yes to a change when I know what it is."
 
 
@@ -45,6 +48,7 @@ def objection(case: Case, text: str) -> str:
     named = set(_THING.findall(low))
     if foreign := sorted(named - mine):
         return f"No. I did not ask for anything with {foreign[0]}."
+    named |= set(_DAY.findall(low)) & set(_DAY.findall(" ".join(_words(case))))
     acts = any(re.search(_ACTS[act], low) for act in _wanted(case))
     if not acts or not (named or any(_holds(low, leaf) for leaf in _leaves(case))):
         return WHAT

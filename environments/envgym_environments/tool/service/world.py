@@ -26,6 +26,7 @@ from envgym.tools import compact
 from envgym_environments.experts import expert_of
 from envgym_environments.played import Answer, Rules, draws, lazy_tasks, played
 from envgym_environments.splits import of_split
+from envgym_environments.tool.service.clerk import Lost, clerk
 from envgym_environments.tool.service.desk import Case, Desk, Refused, replayed, specs_of
 from envgym_environments.tool.service.files import Files, draw_files
 from envgym_environments.tool.service.office import Office, draw_office
@@ -274,7 +275,23 @@ def service_tasks(
 
 
 def _decide(task: Task, seen: Sequence[Step]) -> Action:
-    """Ask for all facts, look, hear all wants, propose, change, report: the script of a case."""
+    """At a drawn desk what a clerk does who sees no more than an agent; where that one is lost, a case's script."""
+    said, at = None, 0
+    if "db" not in task.metadata:
+        try:
+            said = clerk(str(task.metadata["service"]), [step.text for step in seen])
+        except Lost as lost:
+            at = lost.at
+    if said is None:
+        script = _script(task)
+        said = script[min(len(seen) - at, len(script)) - 1]
+    if isinstance(said, str):
+        return Action.say(said)
+    return Action(message=Message(role="assistant", tool_calls=(said,)))
+
+
+def _script(task: Task) -> list[ToolCall | str]:
+    """Ask for all facts, look, hear all wants, propose, change, report."""
     _, case = _scene(task)
     script: list[ToolCall | str] = [f"Please tell me: {keys.split('|')[0]}?" for keys in case.facts]
     script += case.looks
@@ -283,15 +300,15 @@ def _decide(task: Task, seen: Sequence[Step]) -> Action:
         script += [f"I will do just this: {'; '.join(map(compact, case.gold))}. Shall I proceed?", *case.gold]
     forms = " ".join(tell.split("|")[0] for tell in case.tell)
     end = "I cannot do that: it is against our policy." if case.refuse else f"It is done. {forms}"
-    script.append(f"{end} Is there anything else?")
-    said = script[min(len(seen), len(script)) - 1]
-    if isinstance(said, str):
-        return Action.say(said)
-    return Action(message=Message(role="assistant", tool_calls=(said,)))
+    return [*script, f"{end} Is there anything else?"]
 
 
 expert = expert_of(_decide)
-"""Reads the case; it asks before it knows, and confirms before it changes, as the policies want."""
+"""It asks before it knows, and confirms before it changes, as the policies want.
+
+At a drawn desk with the scripted user it sees what an agent sees (`clerk`); of tau2's cases, and of a user whom a
+model plays, it reads the case.
+"""
 
 SPEC = EnvSpec(
     name="service",

@@ -69,6 +69,18 @@ deep = TOOLS[-2]["inputSchema"]["properties"]["x"]
 for _ in range(40):
     deep["items"] = {"type": "array"}
     deep = deep["items"]
+PAGE = b"<!doctype html><title>Bad gateway</title>"
+PAGES = {
+    "page": (200, {"content-type": "text/html"}),
+    "page_500": (500, {"content-type": "text/html"}),
+    "page_502_json": (502, {"content-type": "application/json"}),
+    "no_kind": (200, {}),
+    "moved": (302, {"content-type": "text/html", "location": "/elsewhere"}),
+    "gone": (404, {"content-type": "text/html"}),
+    "cut_off": (200, {"content-type": "application/json", "content-length": "1000"}),
+}
+"""What a proxy before the server answers in its place, over HTTP, to a call of that name."""
+TOOLS += [{"name": name, "description": name, "inputSchema": OPEN} for name in PAGES]
 called = 0
 
 
@@ -197,6 +209,14 @@ class Web(BaseHTTPRequestHandler):
             return
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         asks = "id" in message and "method" in message
+        if (name := message.get("params", {}).get("name")) in PAGES:
+            status, headers = PAGES[name]
+            self.send_response(status)
+            for header, value in headers.items():
+                self.send_header(header, value)
+            self.end_headers()
+            self.wfile.write(PAGE)
+            return
         self.send_response(200 if asks else 202)
         self.send_header("content-type", "text/event-stream")
         self.end_headers()
