@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from envgym_environments.web import sites
-from envgym_environments.web.play import Looks, Question, WebPlay
+from envgym_environments.web.looks import Looks
+from envgym_environments.web.play import Question, WebPlay
 from envgym_environments.web.sites.episode import Served
 from envgym_environments.web.sites.frame import Site
 from envgym_environments.web.sites.goals import Key, build
@@ -82,12 +83,13 @@ def test_a_page_that_writes_does_not_write_into_the_next_episode(path):
     asyncio.run(run())
 
 
-def test_the_six_sites_send_nothing_by_themselves():
-    """What `quiet` says of them: their pages are not taken away before a reset."""
+def test_the_six_sites_send_and_keep_nothing_by_themselves():
+    """What `quiet` says of them: their pages are not taken away before a reset, and not emptied."""
     folder = Path(sites.__file__).parent
     sources = [path.read_text() for path in folder.rglob("*") if path.suffix in (".py", ".js", ".html")]
     assert len(sources) > 10
     sends = re.compile(
         r"sendBeacon|XMLHttpRequest|WebSocket|EventSource|\bfetch\(|setInterval|setTimeout|keepalive"
+        r'|localStorage|sessionStorage|indexedDB|\bcaches\b|window\.name|document\.cookie|target="'
     )
     assert [found[0] for text in sources if (found := sends.search(text))] == []
