@@ -63,22 +63,25 @@ class Gate:
         self.refused: list[str] = []
         self.stored = False
         self._serving: dict[asyncio.Task[None], socket.socket] = {}
-        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+        asyncio.get_running_loop().add_reader(listener, self._accept)
 
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(self._listener)
-            except OSError:
-                return
-            task = loop.create_task(self._serve(connection))
-            self._serving[task] = connection
-            task.add_done_callback(self._serving.pop)
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(connection))
+        self._serving[task] = connection
+        task.add_done_callback(self._serving.pop)
 
     async def close(self) -> None:
         """End every connection."""
-        tasks, connections = [self._accepting, *self._serving], [*self._serving.values()]
+        if self._listener.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._listener)
+        tasks, connections = [*self._serving], [*self._serving.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
