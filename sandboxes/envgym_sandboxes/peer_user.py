@@ -31,6 +31,7 @@ def is_this_users(connection: socket.socket) -> bool:
     """
     try:
         there, here = connection.getpeername(), connection.getsockname()
+        owner: tuple[int, int] | None
         try:
             owner = _asked(there, here)
         except OSError as error:

@@ -100,7 +100,5 @@ class Listener:
 
 def _is_ours(connection: socket.socket) -> bool:
     """Whether who is at the other end is this process's user."""
-    _, uid, _ = _CREDENTIALS.unpack(
-        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
+    _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return int(uid) == os.getuid()

@@ -488,7 +488,10 @@ def test_a_page_that_takes_the_empty_pages_address_has_no_last_word(loop, told):
     place, _ = told(
         {
             "/": ("Content-Type: text/html", ICON),
-            "/b": ("Content-Type: text/html", f"{ICON}<script>history.pushState(0, '', '/.envgym-blank'); {late}</script>"),
+            "/b": (
+                "Content-Type: text/html",
+                f"{ICON}<script>history.pushState(0, '', '/.envgym-blank'); {late}</script>",
+            ),
         }
     )
 
