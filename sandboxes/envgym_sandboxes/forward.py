@@ -1,8 +1,8 @@
 """A port of the host's loopback whose connections end at a port inside a sandbox.
 
 Each connection is a stream that shares the sandbox's one connection of frames: the host never enters the sandbox's
-network. A snapshot that replaces the sandbox's init ends the streams, not the listener. Other users of this host are
-refused, since a loopback is everybody's.
+network. A snapshot that replaces the sandbox's init ends the streams, not the listener. Other users of this host
+are refused, since a loopback is everybody's.
 """
 
 import asyncio

@@ -119,10 +119,9 @@ class WebPlay:
         self._seed = seed
         question = self._question
         files = f"Your files are {', '.join(question.files)}. " if question.files else ""
-        text = (
-            f"{question.prompt}\n\nThe site is {origin}; nothing else can be reached. "
-            f"{question.note and question.note + ' '}{files}{'Answer with answer_number or answer_text.' if question.asks else 'Call done at the end.'}"
-        )
+        note = f"{question.note} " if question.note else ""
+        ends = "Answer with answer_number or answer_text." if question.asks else "Call done at the end."
+        text = f"{question.prompt}\n\nThe site is {origin}; nothing else can be reached. {note}{files}{ends}"
         said = (Message(role="user", content=f"{text}\n\n{self._seen(None)}"),)
         return await self._answered(said)
 

@@ -52,8 +52,8 @@ class Service(Protocol):
 
     asked: the document that was asked for last, None where none was since it was last set to None. door: who is
     answered at all. quiet: whether its pages send and keep nothing by themselves, so that none has to be taken away
-    or emptied before a reset. What goes wrong with the application, late answers included, is an EnvironmentFailure of what
-    is asked next.
+    or emptied before a reset. What goes wrong with the application, late answers included, is an EnvironmentFailure
+    of what is asked next.
     """
 
     name: str

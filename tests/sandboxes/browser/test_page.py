@@ -439,7 +439,7 @@ def test_a_restart_that_no_script_keeps_anything_from_is_that_of_a_new_page(play
 
 @pytest.fixture
 def told(loop):
-    """``told(answers)``: the place of a server that answers a path with fields and a body, and what it was asked."""
+    """``told(answers)``: the place of a server of fields and a body for each path, and what it was asked."""
     servers = []
 
     def begin(answers):
