@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from envgym.errors import Misconfigured
 from envgym.registry import EnvSpec
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task, TaskSet, World
@@ -42,7 +43,7 @@ def web_task(
     changes: SQL statements with their values that make the wanted rows of those that the world begins with. answer:
     what a question's answer is; None where none is wanted. files: texts that may be uploaded, by name. Raises
     ValueError where nothing is asked: neither changes nor an answer; changes that change nothing, or cannot be
-    made, are refused by the first reset, which has the rows.
+    made, end the run at the task's first reset, which has the rows (Misconfigured).
     """
     if not changes and answer is None:
         raise ValueError(f"task {id!r} wants neither changes nor an answer, and would be done before it is begun")
@@ -61,16 +62,16 @@ def by_task(task: Task, database: Database, url: str, answer: str | float | None
 
 
 def _wanted(task: Task, database: Database) -> tuple[Rows, Changes]:
-    """As `wanted_changes`, of a task of `web_task`. Raises ValueError where nothing is left to be done."""
+    """As `wanted_changes`, of a task of `web_task`. Raises Misconfigured where that is nothing, or cannot be made."""
     wanted: Any = task.metadata
     try:
         before, changes = wanted_changes(database, wanted["changes"])
     except sqlite3.Error as error:
-        raise ValueError(
+        raise Misconfigured(
             f"the changes of task {task.id!r} cannot be made in the application's own database: {error}"
         ) from error
     if not changes and wanted["answer"] is None:
-        raise ValueError(
+        raise Misconfigured(
             f"the changes of task {task.id!r} change no row that counts in the application's own database: it "
             "would be done before it is begun; give others, or an answer"
         )

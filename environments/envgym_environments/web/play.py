@@ -73,7 +73,7 @@ class Question:
 
     prompt: in words. judge: ``judge(database, url, answer) -> channels`` with the channel "reward" among them, of
     the rows and the page that are there in the end. asks: whether an answer is wanted. files: what may be uploaded.
-    note: a sentence that is told of the site. check: raises ValueError at the first reset where the rows that there
+    note: a sentence that is told of the site. check: raises Misconfigured at the first reset where the rows that there
     are then have no room for what is asked.
     """
 
@@ -126,7 +126,7 @@ class WebPlay:
         return await self._answered(said)
 
     async def _check(self) -> None:
-        """What is asked can be done of the rows that are there: of a task, and so once. Raises ValueError."""
+        """What is asked can be done of the rows that are there: of a task, and so once. Raises Misconfigured."""
         if not self._checked and self._question.check is not None:
             with closing(await self.served.copied()) as database:
                 self._question.check(database)

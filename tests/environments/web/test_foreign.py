@@ -15,7 +15,7 @@ from envgym_environments.web.database import Database
 from envgym_environments.web.play import WebPlay
 from envgym_environments.web.program import Program
 
-from envgym.errors import EnvironmentFailure, SandboxDied
+from envgym.errors import EnvironmentFailure, Misconfigured, SandboxDied
 from envgym.messages import Action
 from envgym.registry import make, make_backend
 from envgym.task import TaskSet, World
@@ -116,7 +116,7 @@ def test_a_task_that_wants_nothing_or_what_cannot_be_is_refused_before_it_is_pla
     async def run():
         async with playing(number=number, app=app) as (env, _):
             for _again in range(2):
-                with pytest.raises(ValueError, match=says):
+                with pytest.raises(Misconfigured, match=says):  # which ends a run
                     await env.reset(seed=0)
         async with playing() as (env, _):
             assert "Today" not in (await env.reset(seed=0)).text, "nobody knows whether the application says so"
