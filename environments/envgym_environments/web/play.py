@@ -73,8 +73,8 @@ class Question:
 
     prompt: in words. judge: ``judge(database, url, answer) -> channels`` with the channel "reward" among them, of
     the rows and the page that are there in the end. asks: whether an answer is wanted. files: what may be uploaded.
-    note: a sentence that is told of the site. check: raises Misconfigured at the first reset where the rows that there
-    are then have no room for what is asked.
+    note: a sentence that is told of the site. check: raises Misconfigured at the first reset where the rows that
+    there are then have no room for what is asked.
     """
 
     prompt: str

@@ -74,7 +74,8 @@ def _look(root: int) -> tuple[bool, dict[int, int]]:
 def _switches(path: str) -> tuple[str, int] | None:
     """State of a thread, and how often it was switched to and from; None where it has ended.
 
-    By its place in the bytes, which is twice as fast as line by line: every thread is looked at several times a step.
+    By its place in the bytes, which is twice as fast as line by line: all threads are looked at several times a
+    step.
     """
     try:
         with open(path, "rb", buffering=0) as file:
