@@ -62,7 +62,7 @@ def by_task(task: Task, database: Database, url: str, answer: str | float | None
 
 
 def _wanted(task: Task, database: Database) -> tuple[Rows, Changes]:
-    """As `wanted_changes`, of a task of `web_task`. Raises Misconfigured where that is nothing, or cannot be made."""
+    """As `wanted_changes`, of a task of `web_task`. Raises Misconfigured where that is nothing, or cannot be."""
     wanted: Any = task.metadata
     try:
         before, changes = wanted_changes(database, wanted["changes"])
