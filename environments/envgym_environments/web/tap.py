@@ -175,9 +175,11 @@ class Tap:
             self._over(task)
         writer.write(begun)
         rest = asyncio.ensure_future(_copied(inner, writer))
-        await asyncio.wait((rest, there), return_when=asyncio.FIRST_COMPLETED)
-        rest.cancel()
-        await asyncio.gather(rest, return_exceptions=True)
+        try:
+            await asyncio.wait((rest, there), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            rest.cancel()
+            await asyncio.gather(rest, return_exceptions=True)
         await writer.drain()
 
 
