@@ -29,8 +29,8 @@ _BESIDE = ("-journal", "-wal")
 _MOST_WORLDS = 8
 """For so many of a backend's worlds programs wait: more are not played at once, and each has its memory."""
 
-_LOOK_S = 60.0
-"""One look whether what waits has ended; it ends sooner with its program."""
+_LOOK_S, _PAUSE_S = 20.0, 1.0
+"""One look whether what waits has ended, which ends sooner with its program; and between two: it may talk on."""
 
 _KNOCK = b"OPTIONS * HTTP/1.0\r\n\r\n"
 """Whatever is answered to it says that somebody listens; no application takes it for a visit."""
@@ -166,7 +166,7 @@ class _Place:
             return  # raised where it is taken
         with suppress(EnvgymError):
             while not failed and await begun.result().lives(wait_s=_LOOK_S):
-                pass
+                await asyncio.sleep(_PAUSE_S)
         self.waiting.pop(begun, None)
         if not failed:
             with suppress(EnvgymError):  # of a sandbox that is gone nothing is left to be closed
