@@ -270,10 +270,12 @@ class Page(Protocol):
         """
         ...
 
-    async def restart(self, storage: Storage | None = None) -> None:
+    async def restart(self, storage: Storage | None = None, *, keeps: bool = True) -> None:
         """As a new page of the same spec, but sooner: one tab at its start, and nothing of before.
 
-        storage: instead of `PageSpec.storage`. Raises as `Browser.page`.
+        storage: instead of `PageSpec.storage`. keeps: whether scripts of the sites may keep anything (storages, the
+        window's name), or send or set anything by themselves; where none ever does, False spares the way by an
+        empty page. Raises as `Browser.page`.
         """
         ...
 

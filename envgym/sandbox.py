@@ -263,13 +263,13 @@ class Sandbox(Shell, Protocol):
     def forward(self, port: int) -> AbstractAsyncContextManager[tuple[str, int]]:
         """A listener on the host whose connections end at 127.0.0.1:`port` (or ::1) inside; gives (host, port).
 
-        The host is 127.0.0.1 and the port a free one, open to every user of this host. Bytes go both ways, each
-        way with an end of its own, and neither side is read faster than the other takes. A connection that is
-        refused inside is closed at once; a backend allows at least 16 at once and closes more than it allows. The
-        listener ends with the context and with the sandbox. Snapshots leave it; they end a connection only if
-        nothing inside is alive any more. Where the sandbox has no network of its own, "inside" is the host's
-        loopback. Raises ValueError for what is no port, and (on entering at the latest) where nothing can listen
-        inside; SandboxDied on entering.
+        The host is 127.0.0.1 and the port a free one, open to programs of this process's user and of root alone.
+        Bytes go both ways, each way with an end of its own, and neither side is read faster than the other takes.
+        A connection that is refused inside is closed at once; a backend allows at least 16 at once and closes more
+        than it allows. The listener ends with the context and with the sandbox. Snapshots leave it; they end a
+        connection only if nothing inside is alive any more. Where the sandbox has no network of its own, "inside"
+        is the host's loopback. Raises ValueError for what is no port, and (on entering at the latest) where
+        nothing can listen inside; SandboxDied on entering.
         """
         ...
 

@@ -1,7 +1,8 @@
 """A port of the host's loopback whose connections end at a port inside a sandbox.
 
 Each connection is a stream that shares the sandbox's one connection of frames: the host never enters the sandbox's
-network. A snapshot that replaces the sandbox's init ends the streams, not the listener.
+network. A snapshot that replaces the sandbox's init ends the streams, not the listener. Other users of this host
+are refused, since a loopback is everybody's.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from types import TracebackType
 from envgym.arguments import checked_port
 from envgym.errors import EnvgymError
 from envgym_sandboxes.flow import MOST_STREAMS, PIECE
+from envgym_sandboxes.peer_user import is_this_users
 from envgym_sandboxes.relay import Pipe, cut, relay
 
 __all__ = ["Forward"]
@@ -70,7 +72,8 @@ class Forward:
         await server.wait_closed()
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._server is None or len(self._connections) >= MOST_STREAMS:
+        ours = is_this_users(writer.get_extra_info("socket"))
+        if self._server is None or len(self._connections) >= MOST_STREAMS or not ours:
             cut(writer)
             return
         connection = asyncio.ensure_future(self._carry(reader, writer))

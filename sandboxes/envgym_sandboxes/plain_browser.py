@@ -9,11 +9,12 @@ e-mail), cookies that are not ASCII. A disabled control and a form that lacks so
 reason; in a real one such a click does nothing.
 """
 
+import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from bs4 import BeautifulSoup, Tag
 from pydantic import JsonValue
@@ -22,6 +23,7 @@ from envgym.backend_report import BackendReport
 from envgym.errors import EnvironmentFailure
 from envgym.page import (
     Acted,
+    Node,
     Outcome,
     PageSpec,
     PageView,
@@ -76,6 +78,10 @@ __all__ = ["PlainBrowser", "open_plain"]
 _NO_TEXT = ("checkbox", "radio", "submit", "reset", "button", "image", "hidden", "file")
 _BLOCKS_NOT = (*_NO_TEXT, "textarea", "select")
 _URLENCODED = "application/x-www-form-urlencoded"
+_LARGE = 100_000
+"""Characters of a document that is read in a thread: others of this event loop are not held up by it."""
+
+T = TypeVar("T")
 
 
 class PlainPage:
@@ -99,8 +105,8 @@ class PlainPage:
             if not acted.outcome.ok:
                 raise EnvironmentFailure(f"{self.spec.start} cannot be loaded: {acted.outcome}: {acted.message}")
 
-    async def restart(self, storage: Storage | None = None) -> None:
-        """As a new page of the same spec. storage: instead of the spec's."""
+    async def restart(self, storage: Storage | None = None, *, keeps: bool = True) -> None:
+        """As a new page of the same spec. storage: instead of the spec's. keeps: no scripts are run that would."""
         await self._client.aclose()
         self._client = client_of(self.spec if storage is None else replace(self.spec, storage=storage))
         self._url, self._soup, self._focused = "about:blank", BeautifulSoup("", "html.parser"), None
@@ -124,13 +130,13 @@ class PlainPage:
             case Back() | Forward():
                 await self._travel(-1 if isinstance(action, Back) else 1)
             case Click(target):
-                await self._click(self._element(target))
+                await self._click(await self._element(target))
             case Fill(target, text):
-                self._fill(self._element(target), text)
+                self._fill(await self._element(target), text)
             case Select(target, options):
-                self._select(self._element(target), options)
+                self._select(await self._element(target), options)
             case Upload(target, files):
-                self._upload(self._element(target), files)
+                self._upload(await self._element(target), files)
             case TypeText() | Press():
                 await self._key(action)
             case Hover() | Scroll() | Wait():
@@ -159,10 +165,17 @@ class PlainPage:
         elif sum(kind_of(one) not in _BLOCKS_NOT for one in controls_of(form, self._soup)) == 1:
             await self._send(form, None)
 
-    def _element(self, target: Target) -> Tag:
+    async def _aside(self, work: Callable[[], T], html: str) -> T:
+        """Work on a document: at once, or, where it is large, in a thread."""
+        return work() if len(html) < _LARGE else await asyncio.to_thread(work)
+
+    async def _nodes(self) -> list[tuple[Node, Tag | None]]:
+        return await self._aside(lambda: nodes_of(self._soup), self._html)
+
+    async def _element(self, target: Target) -> Tag:
         if target.x is not None:
             raise Wrong(Outcome.INVALID, "nothing is drawn here: name an element instead of a point")
-        found = nodes_of(self._soup)
+        found = await self._nodes()
         if target.ref:
             for node, tag in found:
                 if node.ref == target.ref and tag is not None:
@@ -273,9 +286,13 @@ class PlainPage:
         referer = self._url if self._url.startswith("http") else ""
         url, text = await loaded(self._client, self.spec, asked, referer)
         try:
-            soup = document_of(text)
+            async with asyncio.timeout(self.spec.limits.act_s):
+                soup = await self._aside(lambda: document_of(text), text)
         except TooMuch as error:
             raise Wrong(Outcome.NOT_LOADED, f"the page could not be loaded: {error}") from error
+        except TimeoutError as error:
+            told = f"the page could not be loaded: it took longer than {self.spec.limits.act_s:g} s to be read"
+            raise Wrong(Outcome.NOT_LOADED, told) from error
         self._soup, self._html, self._focused = soup, text, None
         self._given.clear()
         self._arrive(url, at)
@@ -294,7 +311,7 @@ class PlainPage:
         title = self._soup.title.get_text(strip=True) if self._soup.title else ""
         nodes = tuple(
             replace(node, states=(*node.states, "focused")) if tag is not None and tag is self._focused else node
-            for node, tag in nodes_of(self._soup)
+            for node, tag in await self._nodes()
         )
         limits = self.spec.limits
         focused = next((node.ref for node in nodes if "focused" in node.states), "")
@@ -324,7 +341,7 @@ class PlainPage:
         nodes = [
             (node.depth, node.role, node.name, node.value, node.states, tag is not None and tag is self._focused,
              sorted(self._given.get(id(tag), {}).items()))
-            for node, tag in nodes_of(self._soup)
+            for node, tag in await self._nodes()
         ]  # fmt: skip
         cookies = sorted((one.domain, one.path, one.name, str(one.value)) for one in self._client.cookies.jar)
         there = repr((self._url, nodes, cookies)).encode("utf-8", "surrogatepass")

@@ -142,6 +142,45 @@ def test_a_page_that_misbehaves_is_not_loaded_and_the_page_before_stays(tmp_path
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.slow
+def test_a_large_document_is_read_while_others_go_on(tmp_path):
+    """The longest time in which nobody else of the event loop had a turn, beside the whole."""
+
+    async def play():
+        longest, last, over = 0.0, time.monotonic(), False
+
+        async def others():
+            nonlocal longest, last
+            while not over:
+                await asyncio.sleep(0)
+                now = time.monotonic()
+                longest, last = max(longest, now - last), now
+
+        server = await asyncio.start_unix_server(answer, str(tmp_path / "s"))
+        async with server, PlainBrowser() as browser:
+            spec = PageSpec({ORIGIN: UnixSocket(str(tmp_path / "s"))}, start=f"{ORIGIN}/")
+            page = await browser.page(spec)
+            beside = asyncio.create_task(others())
+            began = time.monotonic()
+            assert (await page.act(Goto(f"{ORIGIN}/fields"))).outcome is Outcome.DONE
+            assert len((await page.view()).tree) > 1_000
+            whole, over = time.monotonic() - began, True
+            await beside
+            return longest, whole
+
+    longest, whole = asyncio.run(play())
+    assert longest < whole / 3, (longest, whole)
+
+
+@pytest.mark.slow
+def test_what_takes_too_long_to_be_read_is_not_loaded_and_the_page_before_stays(tmp_path):
+    (acted, after), view = attacked(
+        tmp_path, Goto(f"{ORIGIN}/fields"), Fill(named("A"), "1"), limits=PageLimits(act_s=0.2)
+    )
+    assert (acted.outcome, after.outcome, view.title) == (Outcome.NOT_LOADED, Outcome.DONE, "Start")
+    assert "0.2 s" in acted.message
+
+
 def test_a_start_that_misbehaves_is_the_worlds_failure(tmp_path):
     with pytest.raises(EnvironmentFailure, match="nested deeper than 512"):
         attacked(tmp_path, start="/deep")

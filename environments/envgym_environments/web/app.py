@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from envgym.errors import Misconfigured
 from envgym.registry import EnvSpec
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task, TaskSet, World
-from envgym_environments.web.database import Database, by_rows, same_answer, wanted_changes
-from envgym_environments.web.play import Looks, Question, See, WebPlay
+from envgym_environments.web.database import Changes, Database, Rows, by_rows, same_answer, wanted_changes
+from envgym_environments.web.looks import Looks, See
+from envgym_environments.web.play import Question, WebPlay
 from envgym_environments.web.program import Program, WebApp
 
 __all__ = ["Judge", "WebApp", "by_task", "web_environment", "web_task"]
@@ -40,8 +42,8 @@ def web_task(
 
     changes: SQL statements with their values that make the wanted rows of those that the world begins with. answer:
     what a question's answer is; None where none is wanted. files: texts that may be uploaded, by name. Raises
-    ValueError where nothing is asked: neither changes nor an answer; changes that change nothing are refused by
-    `by_task`, which has the rows.
+    ValueError where nothing is asked: neither changes nor an answer; changes that change nothing, or cannot be
+    made, end the run at the task's first reset, which has the rows (Misconfigured).
     """
     if not changes and answer is None:
         raise ValueError(f"task {id!r} wants neither changes nor an answer, and would be done before it is begun")
@@ -51,23 +53,29 @@ def web_task(
 
 def by_task(task: Task, database: Database, url: str, answer: str | float | None) -> dict[str, float]:
     """The verdict of a task of `web_task`: all rows of all tables, and the answer, where one is wanted."""
+    before, changes = _wanted(task, database)
+    channels = by_rows(database, before, changes)
+    right: Any = task.metadata["answer"]
+    if right is not None:
+        channels["answered"] = float(answer is not None and same_answer(answer, right))
+    return {"reward": float(channels["state"] and channels.get("answered", 1.0)), **channels}
+
+
+def _wanted(task: Task, database: Database) -> tuple[Rows, Changes]:
+    """As `wanted_changes`, of a task of `web_task`. Raises Misconfigured where that is nothing, or cannot be."""
     wanted: Any = task.metadata
     try:
         before, changes = wanted_changes(database, wanted["changes"])
     except sqlite3.Error as error:
-        raise ValueError(
+        raise Misconfigured(
             f"the changes of task {task.id!r} cannot be made in the application's own database: {error}"
         ) from error
     if not changes and wanted["answer"] is None:
-        raise ValueError(
+        raise Misconfigured(
             f"the changes of task {task.id!r} change no row that counts in the application's own database: it "
             "would be done before it is begun; give others, or an answer"
         )
-    channels = by_rows(database, before, changes)
-    if wanted["answer"] is not None:
-        channels["answered"] = float(answer is not None and same_answer(answer, wanted["answer"]))
-    right = channels["state"] and channels.get("answered", 1.0)
-    return {"reward": float(right), **channels}
+    return before, changes
 
 
 def web_environment(
@@ -107,6 +115,7 @@ class _Made:
         known: Any = task.metadata
         files = {str(file): str(text).encode() for file, text in known.get("files", {}).items()}
         asks = bool(known.get("asks", known.get("answer") is not None))
-        question = Question(task.prompt, partial(self.judge, task), asks, files)
+        check = partial(_wanted, task) if self.judge is by_task else None
+        question = Question(task.prompt, partial(self.judge, task), asks, files, check=check)
         looks = Looks(browser, diffs, see, marks)
         return WebPlay(task, question, lambda: Program(app, world, backend, ahead=ahead), looks)

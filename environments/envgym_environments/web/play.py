@@ -10,9 +10,9 @@ import hashlib
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 from envgym.browsing import open_browser
 from envgym.env import Snapshot, Step, StopReason
@@ -32,13 +32,12 @@ from envgym_environments.played import bounded
 from envgym_environments.web.cookies import cookies_then
 from envgym_environments.web.database import Database
 from envgym_environments.web.leaving import went_away
+from envgym_environments.web.looks import Looks
 from envgym_environments.web.service import Anchor, Kept, Service
 from envgym_environments.web.still import STILL
 from envgym_environments.web.trail import Trail
 
-__all__ = ["Looks", "Question", "See", "WebPlay"]
-
-See = Literal["tree", "image", "both"]
+__all__ = ["Question", "WebPlay"]
 
 
 def back() -> None:
@@ -74,39 +73,16 @@ class Question:
 
     prompt: in words. judge: ``judge(database, url, answer) -> channels`` with the channel "reward" among them, of
     the rows and the page that are there in the end. asks: whether an answer is wanted. files: what may be uploaded.
+    note: a sentence that is told of the site. check: raises Misconfigured at the first reset where the rows that
+    there are then have no room for what is asked.
     """
 
     prompt: str
     judge: Callable[[Database, str, str | float | None], dict[str, float]]
     asks: bool = False
     files: Mapping[str, bytes] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Looks:
-    """How a page is shown.
-
-    browser: which registered kind shows the page. diffs: whether of the tree only what changed is shown. see: what
-    an observation shows of the page: its tree as text, a picture (an `ImagePart` in the last message, whose PNG is
-    in `Step.images`), or both. marks: whether the refs of what can be acted on are drawn into the picture. Raises
-    ValueError for an unknown browser, and for pictures of one that draws none.
-    """
-
-    browser: str = "chromium"
-    diffs: bool = False
-    see: See = "tree"
-    marks: bool = False
-
-    def __post_init__(self) -> None:
-        if self.see not in get_args(See):
-            raise ValueError(f"see is {self.see!r}; it must be one of {', '.join(get_args(See))}")
-        if self.marks and self.see == "tree":
-            raise ValueError("marks are drawn into pictures, and see is 'tree': give see='image' or 'both'")
-        drawing = open_browser(self.browser)  # an unknown one is refused before anything is played
-        if self.see != "tree" and not drawing.draws:
-            raise ValueError(
-                f"browser {self.browser!r} draws no pages: see is {self.see!r}, it must be 'tree' there"
-            )
+    note: str = ""
+    check: Callable[[Database], object] | None = None
 
 
 class WebPlay:
@@ -127,6 +103,7 @@ class WebPlay:
         self._trail: Trail | None = None
         self._seed = 0
         self._last: Step | None = None
+        self._checked = question.check is None
 
     # its life
 
@@ -136,17 +113,24 @@ class WebPlay:
             return await self._restore(start)
         await self._go_away()
         await self.served.reset()
+        await self._check()
         origin = self.served.origin
         await self._open("/", None)
         self._seed = seed
         question = self._question
         files = f"Your files are {', '.join(question.files)}. " if question.files else ""
-        text = (
-            f"{question.prompt}\n\nThe site is {origin}; nothing else can be reached. Today is as it says. "
-            f"{files}{'Answer with answer_number or answer_text.' if question.asks else 'Call done at the end.'}"
-        )
+        note = f"{question.note} " if question.note else ""
+        ends = "Answer with answer_number or answer_text." if question.asks else "Call done at the end."
+        text = f"{question.prompt}\n\nThe site is {origin}; nothing else can be reached. {note}{files}{ends}"
         said = (Message(role="user", content=f"{text}\n\n{self._seen(None)}"),)
         return await self._answered(said)
+
+    async def _check(self) -> None:
+        """What is asked can be done of the rows that are there: of a task, and so once. Raises Misconfigured."""
+        if not self._checked and self._question.check is not None:
+            with closing(await self.served.copied()) as database:
+                self._question.check(database)
+            self._checked = True
 
     async def _open(self, path: str, storage: Storage | None) -> None:
         """A page without a past on a path, which becomes the anchor; the one that is there is used again."""
@@ -156,7 +140,7 @@ class WebPlay:
         page = self._page
         sites = {self.served.origin: site}
         if page is not None and page.spec.start == start and page.spec.storage is None:
-            await page.restart(storage)
+            await page.restart(storage, keeps=not self.served.quiet)
         else:
             await self._leave()
             if self._browser is None:
@@ -170,7 +154,10 @@ class WebPlay:
             raise EnvironmentFailure(
                 f"{start} was not asked for as a document by the browser {self._looks.browser!r}"
             )
-        await self._follow(Trail(self.served.origin, replace(self.served.asked, path=path), (path,)))
+        # a page without a past has the cookies that it was given: the browser need not be asked for them
+        anchor = replace(self.served.asked, path=path, cookies=storage.cookies if storage is not None else ())
+        self._trail = Trail(self.served.origin, anchor, (path,))
+        await self.served.hold(anchor)
         await self._look(page, pictures=True)
 
     async def _go_away(self) -> None:
@@ -258,11 +245,8 @@ class WebPlay:
         value = next(iter(call.arguments.values()), None)
         answer = value if isinstance(value, (str, int, float)) else None
         assert self._view is not None
-        database = await self.served.copied()
-        try:
+        with closing(await self.served.copied()) as database:
             channels = self._question.judge(database, self._view.url, answer)
-        finally:
-            database.close()
         stop = StopReason.GOAL if channels["reward"] else StopReason.SUBMITTED
         said = Message(role="tool", content="The end.", tool_call_id=call.id)
         submission = None if answer is None else str(answer)
@@ -362,8 +346,8 @@ class WebPlay:
         await self.served.put(anchor)
         await self._open(anchor.path, Storage(anchor.cookies) if anchor.cookies else None)
         assert self._trail is not None  # its anchor is of this episode's own service, and the same
-        mine = replace(self._trail.anchor, cookies=anchor.cookies)
-        self._trail = Trail(self.served.origin, mine, tuple(state["before"]), tuple(state.get("later", ())))
+        mine, before = self._trail.anchor, tuple(state["before"])
+        self._trail = Trail(self.served.origin, mine, before, tuple(state.get("later", ())))
         for call in state["calls"]:
             await self._do(ToolCall(**call))
         await self._compared(state, anchor.path)

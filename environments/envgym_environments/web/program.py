@@ -10,8 +10,7 @@ import asyncio
 import os
 import sqlite3
 import tempfile
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
@@ -29,6 +28,9 @@ __all__ = ["Program", "WebApp"]
 _BESIDE = ("-journal", "-wal")
 _MOST_WORLDS = 8
 """For so many of a backend's worlds programs wait: more are not played at once, and each has its memory."""
+
+_LOOK_S, _PAUSE_S = 20.0, 1.0
+"""One look whether what waits has ended, which ends sooner with its program; and between two: it may talk on."""
 
 _KNOCK = b"OPTIONS * HTTP/1.0\r\n\r\n"
 """Whatever is answered to it says that somebody listens; no application takes it for a visit."""
@@ -79,6 +81,10 @@ class _Running:
     process: str
     target: tuple[str, int]
     listening: AsyncExitStack
+
+    async def lives(self, *, wait_s: float = 0.0) -> bool:
+        """Whether the program runs; wait_s: how long its end is waited for. Raises SandboxDied."""
+        return (await self.sandbox.poll(self.process, wait_s=wait_s)).running
 
     async def close(self) -> None:
         await self.listening.aclose()
@@ -132,11 +138,39 @@ async def _knocked(target: tuple[str, int]) -> bool:
 
 
 class _Place:
-    """What episodes of one application on one backend share. waiting: programs that were started ahead."""
+    """What episodes of one application on one backend share.
+
+    waiting: programs that were started ahead, the first one first, each with what lets go of it when it has ended,
+    by itself or with its backend: a closed backend is held by nobody.
+    """
 
     def __init__(self) -> None:
-        self.waiting: deque[asyncio.Task[_Running]] = deque()
+        self.waiting: dict[asyncio.Task[_Running], asyncio.Task[None]] = {}
         self.pristine: bytes | None = None
+
+    def begin(self, fresh: Coroutine[None, None, _Running]) -> None:
+        """One more is started, and waits."""
+        begun = asyncio.create_task(fresh)
+        self.waiting[begun] = asyncio.create_task(self._until_it_ends(begun))
+
+    def first(self) -> "asyncio.Task[_Running]":
+        """The one that was started first, which waits no more."""
+        begun = next(iter(self.waiting))
+        self.waiting.pop(begun).cancel()
+        return begun
+
+    async def _until_it_ends(self, begun: "asyncio.Task[_Running]") -> None:
+        await asyncio.wait((begun,))
+        failed = begun.cancelled() or begun.exception() is not None
+        if failed and not begun.cancelled() and not isinstance(begun.exception(), EnvgymError):
+            return  # raised where it is taken
+        with suppress(EnvgymError):
+            while not failed and await begun.result().lives(wait_s=_LOOK_S):
+                await asyncio.sleep(_PAUSE_S)
+        self.waiting.pop(begun, None)
+        if not failed:
+            with suppress(EnvgymError):  # of a sandbox that is gone nothing is left to be closed
+                await begun.result().close()
 
 
 _PLACES: "WeakKeyDictionary[SandboxBackend, dict[str, _Place]]" = WeakKeyDictionary()
@@ -207,13 +241,12 @@ class Program:
 
     async def _taken(self) -> _Running:
         """One that waits and lives, else a new one; others are started in their place."""
-        waiting, taken = self._place.waiting, None
-        while taken is None and waiting:
-            taken = await _living(waiting.popleft())
+        place, taken = self._place, None
+        while taken is None and place.waiting:
+            taken = await _living(place.first())
         taken = taken or await self._fresh()
-        while len(waiting) < self._ahead:
-            waiting.append(begun := asyncio.create_task(self._fresh()))
-            begun.add_done_callback(_heard)
+        while len(place.waiting) < self._ahead:
+            place.begin(self._fresh())
         await self._thinned()
         return taken
 
@@ -223,7 +256,7 @@ class Program:
         places[self._world_name] = places.pop(self._world_name)  # the newest is the last
         for name in [name for name, place in places.items() if place.waiting][:-_MOST_WORLDS]:
             while places[name].waiting:
-                begun = places[name].waiting.popleft()
+                begun = places[name].first()
                 if not begun.done():
                     begun.cancel()
                     await asyncio.wait((begun,))
@@ -342,17 +375,11 @@ async def _living(begun: "asyncio.Task[_Running]") -> _Running | None:
         return None
     running = begun.result()
     with suppress(EnvgymError):
-        if (await running.sandbox.poll(running.process)).running:
+        if await running.lives():
             return running
     with suppress(EnvgymError):  # of a sandbox that is gone nothing is left to be closed
         await running.close()
     return None
-
-
-def _heard(begun: "asyncio.Task[_Running]") -> None:
-    """What went wrong ahead is told where it is taken; where nobody takes it, the backend was closed."""
-    if not begun.cancelled():
-        begun.exception()
 
 
 def _whole(content: bytes, beside: Mapping[str, bytes]) -> bytes:

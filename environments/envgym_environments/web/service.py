@@ -51,9 +51,9 @@ class Service(Protocol):
     """One application for one episode. name: of the site, whose host is NAME.test.
 
     asked: the document that was asked for last, None where none was since it was last set to None. door: who is
-    answered at all. quiet: whether its pages change nothing by themselves, so that none has to be taken away
-    before a reset. What goes wrong with the application, late answers included, is an EnvironmentFailure of what
-    is asked next.
+    answered at all. quiet: whether its pages send and keep nothing by themselves, so that none has to be taken away
+    or emptied before a reset. What goes wrong with the application, late answers included, is an EnvironmentFailure
+    of what is asked next.
     """
 
     name: str

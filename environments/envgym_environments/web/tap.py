@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from envgym.errors import EnvgymError
 from envgym_environments.web.door import Door, asks_document
-from envgym_environments.web.sockets import is_ours, new_name
+from envgym_environments.web.sockets import Listener
 
 __all__ = ["Tap"]
 
@@ -65,9 +65,7 @@ class Tap:
 
     def __init__(self, note: Callable[[str, str], Awaitable[None]], answer_s: float) -> None:
         self._note, self._answer_s = note, answer_s
-        self._name = new_name()
-        self._server: asyncio.Server | None = None
-        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._listener = Listener(self._talk, limit=_MOST_HEAD)
         self._answering: set[asyncio.Task[None]] = set()
         self._passed: set[asyncio.Task[None]] = set()
         self._noting = asyncio.Lock()
@@ -77,9 +75,8 @@ class Tap:
 
     async def open(self) -> str:
         """Begin to listen, where it does not; the path of the unix socket."""
-        if self._server is None:
-            self._server = await asyncio.start_unix_server(self._talk, self._name, limit=_MOST_HEAD)
-        return self._name
+        self._listener.open()
+        return self._listener.path
 
     async def quiet(self) -> None:
         """Wait until no answer is awaited or under way; for streams, and beyond `answer_s`, nobody waits."""
@@ -88,37 +85,26 @@ class Tap:
 
     async def cut(self) -> None:
         """End all connections; it listens on."""
-        tasks = tuple(self._open)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._listener.cut()
         self.crashed = None
 
     async def close(self) -> None:
         """End it. Idempotent."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-        await self.cut()
+        await self._listener.close()
+        self.crashed = None
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._open[task] = writer
         try:
-            if is_ours(writer):
-                head = _read(await reader.readuntil(b"\r\n\r\n"))
-                if head is not None:
-                    self._answering.add(task)
-                    await self._carry(head, (reader, writer))
+            head = _read(await reader.readuntil(b"\r\n\r\n"))
+            if head is not None:
+                self._answering.add(task)
+                await self._carry(head, (reader, writer))
         except (OSError, EOFError, asyncio.LimitOverrunError):
             pass  # the browser went away, or what it said is no request: nobody is left to be answered
-        except asyncio.CancelledError:
-            pass  # by `cut`, which is all that ends it so
         finally:
-            del self._open[task]
             self._over(task)
-            writer.close()
 
     async def _carry(self, head: _Head, browser: Ends) -> None:
         writer = browser[1]
@@ -189,9 +175,11 @@ class Tap:
             self._over(task)
         writer.write(begun)
         rest = asyncio.ensure_future(_copied(inner, writer))
-        await asyncio.wait((rest, there), return_when=asyncio.FIRST_COMPLETED)
-        rest.cancel()
-        await asyncio.gather(rest, return_exceptions=True)
+        try:
+            await asyncio.wait((rest, there), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            rest.cancel()
+            await asyncio.gather(rest, return_exceptions=True)
         await writer.drain()
 
 

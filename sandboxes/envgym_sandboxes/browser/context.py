@@ -119,7 +119,7 @@ class Context:
                 raise EnvironmentFailure(f"{self.spec.start} cannot be loaded: {acted.outcome}: {acted.message}")
         self._now().forget_history()
 
-    async def restart(self, storage: Storage | None = None) -> None:
+    async def restart(self, storage: Storage | None = None, *, keeps: bool = True) -> None:
         """As a new page with the same spec: one tab, and of cookies and storage what is given alone."""
         async with self._lock:
             self._living()
@@ -128,7 +128,7 @@ class Context:
                 self._forget(other)
                 other.close()
             try:
-                await tab.within(empty(self, tab), self.spec.limits.act_s)
+                await tab.within(empty(self, tab, keeps=keeps), self.spec.limits.act_s)
             except (Hung, Crashed, Refused) as error:
                 await self._replaced(tab, error)
             self._clipboard.clear()

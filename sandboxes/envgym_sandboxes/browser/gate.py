@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import mimetypes
 import os
+import re
 import socket
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -24,6 +25,8 @@ __all__ = ["BLANK_PATH", "Gate", "origin_of"]
 
 BLANK_PATH = "/.envgym-blank"
 """Each site has an empty page of ours here, in which its storage is set."""
+_BLANK = b'<!doctype html><link rel="icon" href="data:,">'  # else the site would be asked for one
+_NOT_STORED = re.compile(rb"\r\ncache-control:[^\r\n]*\bno-store\b", re.IGNORECASE)
 
 _PORTS = {"http": 80, "ws": 80}
 _CHUNK = 1 << 16
@@ -50,28 +53,35 @@ Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Gate:
-    """The proxy. refused: what was wanted outside, since it was last emptied; at most the first 50."""
+    """The proxy. refused: what was wanted outside, since it was last emptied; at most the first 50.
+
+    stored: whether anything was passed that the browser's cache may hold: all but what is told not to be stored.
+    """
 
     def __init__(self, listener: socket.socket, sites: Mapping[str, Site]) -> None:
         self._listener, self._sites = listener, dict(sites)
         self.refused: list[str] = []
+        self.stored = False
         self._serving: dict[asyncio.Task[None], socket.socket] = {}
-        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+        asyncio.get_running_loop().add_reader(listener, self._accept)
 
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(self._listener)
-            except OSError:
-                return
-            task = loop.create_task(self._serve(connection))
-            self._serving[task] = connection
-            task.add_done_callback(self._serving.pop)
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(connection))
+        self._serving[task] = connection
+        task.add_done_callback(self._serving.pop)
 
     async def close(self) -> None:
         """End every connection."""
-        tasks, connections = [self._accepting, *self._serving], [*self._serving.values()]
+        if self._listener.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._listener)
+        tasks, connections = [*self._serving], [*self._serving.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -113,8 +123,9 @@ class Gate:
             return False
         path, goes_on = _path(url), request.method in ("GET", "HEAD") and not request.has_body
         if path == BLANK_PATH:
-            writer.write(_response(200, b"<!doctype html>", "text/html", goes_on=goes_on))
+            writer.write(_response(200, _BLANK, "text/html", goes_on=goes_on, stored=False))
         elif isinstance(site, Folder):
+            self.stored = True
             writer.write(_file(site.path, request.method, path, goes_on))
         else:
             await self._pass(site, request, path, ends)
@@ -145,11 +156,25 @@ class Gate:
                 await _both(_copied(reader, outer), _copied(inner, writer))
                 return
             outer.write(head)
-            await _both(_copied(reader, outer, length), _response_passed(inner, writer, request.method))
+            await _both(_copied(reader, outer, length), self._response_passed(inner, writer, request.method))
         finally:
             outer.close()
             with contextlib.suppress(OSError):
                 await outer.wait_closed()
+
+    async def _response_passed(
+        self, inner: asyncio.StreamReader, writer: asyncio.StreamWriter, method: str
+    ) -> None:
+        """Pass a response on; in the place of one that makes no sense, say so."""
+        try:
+            answer = await _last_answer(inner, method)
+        except (ValueError, EOFError, OSError, asyncio.LimitOverrunError) as error:
+            told = f"The site's server gave no response that can be understood: {error}"
+            writer.write(_response(502, told.encode()))
+            return
+        self.stored = self.stored or _NOT_STORED.search(answer.head) is None
+        writer.write(answer.head)
+        await _copied(inner, writer, answer.length)
 
 
 async def _both(there: Coroutine[Any, Any, None], back: Coroutine[Any, Any, None]) -> None:
@@ -160,18 +185,6 @@ async def _both(there: Coroutine[Any, Any, None], back: Coroutine[Any, Any, None
     finally:
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
-
-
-async def _response_passed(inner: asyncio.StreamReader, writer: asyncio.StreamWriter, method: str) -> None:
-    """Pass a response on; in the place of one that makes no sense, say so."""
-    try:
-        answer = await _last_answer(inner, method)
-    except (ValueError, EOFError, OSError, asyncio.LimitOverrunError) as error:
-        told = f"The site's server gave no response that can be understood: {error}"
-        writer.write(_response(502, told.encode()))
-        return
-    writer.write(answer.head)
-    await _copied(inner, writer, answer.length)
 
 
 async def _last_answer(inner: asyncio.StreamReader, method: str) -> Answer:
@@ -206,10 +219,12 @@ def _response(
     *,
     length: int | None = None,
     goes_on: bool = False,
+    stored: bool = True,
 ) -> bytes:
     size = len(body) if length is None else length
     head = [f"HTTP/1.1 {status} {_SAYS[status]}", f"Content-Type: {kind}", f"Content-Length: {size}"]
     head += [] if goes_on else ["Connection: close"]
+    head += [] if stored else ["Cache-Control: no-store"]
     return "\r\n".join([*head, "\r\n"]).encode("latin-1") + body
 
 

@@ -49,6 +49,7 @@ class Tab:
         self.url = "about:blank"
         self.visited: set[str] = set()
         self.frame = ""
+        self.document = ""  # Chromium's name of the document that is shown
         self.crashed = False
         self.dead = asyncio.get_running_loop().create_future()
         self.dialogs: list[Dialog] = []
@@ -68,6 +69,11 @@ class Tab:
         self._facts: Facts | None = None
         self.on_download: Callable[[dict[str, Any]], None] = lambda _: None
         wire.handle(session, self._event)
+
+    @property
+    def loads(self) -> bool:
+        """Whether something is on its way to it."""
+        return bool(self._loading or self._requests)
 
     # what is asked of it
 
@@ -175,12 +181,12 @@ class Tab:
         loop, limits = asyncio.get_running_loop(), self.spec.limits
         end = loop.time() + limits.settle_s
         while (left := end - loop.time()) > 0:
-            if self._loading or self._requests:
+            if self.loads:
                 self._changed.clear()
                 if not await self._event_within(left):
                     break
                 continue
-            if await self._document_quiet(left) and not (self._loading or self._requests):
+            if await self._document_quiet(left) and not self.loads:
                 return True
         # busy, or hung: the difference is whether it can still answer at all
         await self._answers(max(limits.act_s - limits.settle_s, 0.5))
@@ -258,6 +264,7 @@ class Tab:
                 frame["id"],
                 frame.get("unreachableUrl") or frame["url"] + frame.get("urlFragment", ""),
             )
+            self.document = frame["loaderId"]
             self.forget_refs()
             if (origin := origin_of(self.url)) is not None:
                 self.visited.add(origin)

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 from envgym_environments.web.cookies import cookies_then
-from envgym_environments.web.play import Looks, Question, WebPlay
+from envgym_environments.web.looks import Looks
+from envgym_environments.web.play import Question, WebPlay
 from envgym_environments.web.sites.episode import Served
 from envgym_environments.web.sites.frame import Site
 from envgym_environments.web.sites.goals import Key, build

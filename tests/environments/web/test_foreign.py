@@ -1,7 +1,9 @@
 """Applications of others: databases of any kind, pages that load themselves, sandboxes that die while they wait."""
 
 import asyncio
+import gc
 import sqlite3
+import weakref
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from envgym_environments.web.database import Database
 from envgym_environments.web.play import WebPlay
 from envgym_environments.web.program import Program
 
-from envgym.errors import EnvironmentFailure, SandboxDied
+from envgym.errors import EnvironmentFailure, Misconfigured, SandboxDied
 from envgym.messages import Action
 from envgym.registry import make, make_backend
 from envgym.task import TaskSet, World
@@ -33,15 +35,22 @@ def notes_tasks(name: str = "one") -> TaskSet:
     made = "import sqlite3; sqlite3.connect('notes.db').executescript(open('made.sql').read())"
     world = World(files=files, setup=(f'python3 -c "{made}"',))
     wanted = [("INSERT INTO note (text) VALUES (?)", ("tea",))]
-    return TaskSet([web_task("notes/add", "Add a note: tea", world, changes=wanted)])
+    others = {"idle": "DELETE FROM note WHERE id = 7", "wrong": "INSERT INTO absent VALUES (1)"}
+    return TaskSet(
+        [
+            web_task("notes/add", "Add a note: tea", world, changes=wanted),
+            web_task("notes/first", "What is the first note?", world, answer="milk"),
+            *(web_task(f"notes/{name}", "?", world, changes=[(sql, ())]) for name, sql in others.items()),
+        ]
+    )
 
 
 @asynccontextmanager
-async def playing(*, app: WebApp = NOTES, ahead: int = 0):
-    """An environment of notes, with its backend."""
+async def playing(*, app: WebApp = NOTES, ahead: int = 0, number: int = 0):
+    """An environment of a task of notes, with its backend."""
     made = web_environment("notes", app, notes_tasks)
     async with make_backend("namespace") as backend:
-        env = make(made, notes_tasks()[0], backend=backend, browser="plain", ahead=ahead)
+        env = make(made, notes_tasks()[number], backend=backend, browser="plain", ahead=ahead)
         assert isinstance(env, WebPlay)
         try:
             yield env, backend
@@ -78,13 +87,12 @@ def test_databases_of_others_are_read_whatever_is_in_them():
 
 def test_tables_that_are_ignored_are_not_graded_and_a_corrupt_file_is_the_worlds_fault():
     async def run():
-        async with playing(app=replace(NOTES, ignored=("note",))) as (env, _):
+        async with playing(number=1, app=replace(NOTES, ignored=("note",))) as (env, _):
             first = await env.reset(seed=0)
             await write(env, "tea")
             again = await env.step(Action.call("goto", url="http://notes.test/"))
             assert first.state_key.partition("/")[2] == again.state_key.partition("/")[2]
-            with pytest.raises(ValueError, match="change no row that counts"):
-                await env.step(Action.call("done"))
+            assert (await env.step(Action.call("answer_text", text="milk"))).channels["state"] == 1.0
         async with playing() as (env, _):
             await env.reset(seed=0)
             assert isinstance(env.served, Program)
@@ -94,6 +102,47 @@ def test_tables_that_are_ignored_are_not_graded_and_a_corrupt_file_is_the_worlds
                 await env.step(Action.call("done"))
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("number", "app", "says"),
+    [
+        (2, NOTES, r"task 'notes/idle' change no row that counts"),
+        (0, replace(NOTES, ignored=("note",)), r"task 'notes/add' change no row that counts"),
+        (3, NOTES, r"task 'notes/wrong' cannot be made .* no such table: absent"),
+    ],
+)
+def test_a_task_that_wants_nothing_or_what_cannot_be_is_refused_before_it_is_played(number, app, says):
+    async def run():
+        async with playing(number=number, app=app) as (env, _):
+            for _again in range(2):
+                with pytest.raises(Misconfigured, match=says):  # which ends a run
+                    await env.reset(seed=0)
+        async with playing() as (env, _):
+            assert "Today" not in (await env.reset(seed=0)).text, "nobody knows whether the application says so"
+
+    asyncio.run(run())
+
+
+def test_a_closed_backend_is_held_by_no_program_that_waited():
+    async def run():
+        backend = make_backend("namespace")
+        async with backend:
+            env = make(web_environment("notes", NOTES, notes_tasks), notes_tasks()[0], backend=backend,
+                       browser="plain", ahead=1)  # fmt: skip
+            await env.reset(seed=0)
+            assert isinstance(env, WebPlay)
+            assert isinstance(env.served, Program)
+            (begun,) = env.served._place.waiting
+            running = await begun
+            await env.close()
+        with pytest.raises(SandboxDied):
+            await running.lives()
+        return weakref.ref(backend)
+
+    backend = asyncio.run(run())
+    gc.collect()
+    assert backend() is None
 
 
 def test_documents_that_nobody_goes_back_to_do_not_pile_up():

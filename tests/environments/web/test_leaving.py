@@ -1,15 +1,21 @@
 """The page of the episode before reaches nobody once the next one begins."""
 
 import asyncio
+import gc
 import re
+import socket
+import warnings
 from pathlib import Path
 
 import pytest
 from envgym_environments.web import sites
-from envgym_environments.web.play import Looks, Question, WebPlay
+from envgym_environments.web.looks import Looks
+from envgym_environments.web.play import Question, WebPlay
 from envgym_environments.web.sites.episode import Served
 from envgym_environments.web.sites.frame import Site
 from envgym_environments.web.sites.goals import Key, build
+from envgym_environments.web.sites.wire import Server
+from envgym_environments.web.tap import Tap
 
 from envgym.messages import Action
 from envgym.registry import find
@@ -82,12 +88,39 @@ def test_a_page_that_writes_does_not_write_into_the_next_episode(path):
     asyncio.run(run())
 
 
-def test_the_six_sites_send_nothing_by_themselves():
-    """What `quiet` says of them: their pages are not taken away before a reset."""
+@pytest.mark.parametrize("kind", ["server", "tap"])
+@pytest.mark.parametrize("said", [b"", b"GET / HT"])
+def test_a_connection_that_comes_as_its_server_closes_leaves_no_socket_open(kind, said):
+    """Whichever turn of the event loop it comes in: what was lost so was told in the middle of another test."""
+
+    async def closed_after(turns):
+        async def nobody(*_):
+            raise AssertionError("nothing was asked")
+
+        server = Server(nobody, "a.test") if kind == "server" else Tap(nobody, 5.0)
+        path = await server.open() or server.path
+        with socket.socket(socket.AF_UNIX) as browser:
+            browser.connect(path)
+            browser.sendall(said)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.close()
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for turns in range(8):
+            asyncio.run(closed_after(turns))
+            gc.collect()
+    assert [str(one.message) for one in told if issubclass(one.category, ResourceWarning)] == []
+
+
+def test_the_six_sites_send_and_keep_nothing_by_themselves():
+    """What `quiet` says of them: their pages are not taken away before a reset, and not emptied."""
     folder = Path(sites.__file__).parent
     sources = [path.read_text() for path in folder.rglob("*") if path.suffix in (".py", ".js", ".html")]
     assert len(sources) > 10
     sends = re.compile(
         r"sendBeacon|XMLHttpRequest|WebSocket|EventSource|\bfetch\(|setInterval|setTimeout|keepalive"
+        r'|localStorage|sessionStorage|indexedDB|\bcaches\b|window\.name|document\.cookie|target="'
     )
     assert [found[0] for text in sources if (found := sends.search(text))] == []

@@ -419,6 +419,93 @@ def test_a_restart_leaves_nothing_of_before(play):
     play(work, "<p>shop</p>", b="<p>B</p>")
 
 
+def test_a_restart_that_no_script_keeps_anything_from_is_that_of_a_new_page(play):
+    async def work(page):
+        first = await page.digest()
+        await page.run("(document.cookie = 'a=1', document.body.append('x'), 0)")
+        await page.act(NewTab("http://a.test/b.html"))
+        before = page.wire.sent
+        await page.restart(keeps=False)
+        assert page.wire.sent - before <= 6, "cookies, cache, a tab that goes, the start, its quiet, the history"
+        assert await page.digest() == first
+        assert len((await page.view()).tabs) == 1
+        assert (await page.act(Back())).outcome is Outcome.INVALID
+        await page.run("(localStorage.x = 'kept', 0)")
+        await page.restart()
+        assert await page.run("({...localStorage})") == {}, "nor has it forgotten which sites there were"
+
+    play(work, "<p>shop</p>", b="<p>B</p>")
+
+
+@pytest.fixture
+def told(loop):
+    """``told(answers)``: the place of a server of fields and a body for each path, and what it was asked."""
+    servers = []
+
+    def begin(answers):
+        asked = []
+
+        async def answer(reader, writer):
+            asked.append((await reader.readuntil(b"\r\n\r\n")).split(b" ")[1].decode())
+            fields, body = answers.get(asked[-1], ("Content-Type: text/plain", "none"))
+            head = f"HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            writer.write(head.encode() + body.encode())
+            writer.close()
+
+        servers.append(loop.run(asyncio.start_server(answer, "127.0.0.1", 0)))
+        return Tcp(*servers[-1].sockets[0].getsockname()), asked
+
+    yield begin
+    for server in servers:
+        server.close()
+
+
+ICON = '<!doctype html><link rel=icon href="data:,">'
+
+
+@pytest.mark.parametrize(("kept", "stored"), [("max-age=3600", True), ("No-Store", False)])
+def test_a_restart_asks_anew_for_what_the_cache_has_and_empties_no_cache_that_has_nothing(loop, told, kept, stored):
+    place, asked = told(
+        {
+            "/": (f"Content-Type: text/html\r\nCache-Control: {kept}", f"{ICON}<script src=a.js></script><p>A"),
+            "/a.js": (f"Content-Type: text/javascript\r\nCache-Control: {kept}", "document.title = 'A'"),
+        }
+    )
+
+    async def work():
+        spec = PageSpec({"http://a.test": place}, start="http://a.test/", limits=LIMITS)
+        async with open_browser() as browser, await browser.page(spec) as page:
+            assert page.gate.stored is stored
+            await page.restart()
+            assert (await page.view()).title == "A"
+
+    loop.run(work())
+    assert asked == ["/", "/a.js"] * 2, "and no site is asked for the icon of an empty page that is not its own"
+
+
+def test_a_page_that_takes_the_empty_pages_address_has_no_last_word(loop, told):
+    late = "addEventListener('pagehide', () => { localStorage.late = document.cookie = 'late=1'; });"
+    place, _ = told(
+        {
+            "/": ("Content-Type: text/html", ICON),
+            "/b": (
+                "Content-Type: text/html",
+                f"{ICON}<script>history.pushState(0, '', '/.envgym-blank'); {late}</script>",
+            ),
+        }
+    )
+
+    async def work():
+        spec = PageSpec({"http://a.test": place}, start="http://a.test/", limits=LIMITS)
+        async with open_browser() as browser, await browser.page(spec) as page:
+            for _ in range(3):
+                await page.act(Goto("http://a.test/b"))
+                await page.restart()
+                assert await page.run("[document.cookie, {...localStorage}]") == ["", {}]
+
+    loop.run(work())
+
+
 def test_a_graders_expression_that_throws_is_the_environments_fault(play):
     async def work(page):
         with pytest.raises(EnvironmentFailure, match="JavaScript threw: ReferenceError"):

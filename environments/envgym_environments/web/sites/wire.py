@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 import h11
 from werkzeug.wrappers import Response
 
-from envgym_environments.web.sockets import is_ours, new_name
+from envgym_environments.web.sockets import Listener
 
 __all__ = ["Server"]
 
@@ -22,62 +22,33 @@ Respond = Callable[[dict[str, Any]], Coroutine[Any, Any, Response]]
 _MOST_BODY = 1 << 20
 
 
-class _Closed(ConnectionError):
-    """Nobody waits for an answer any more."""
-
-
 class Server:
     """Serves one application until it is closed. crashed: what it raised, which is the world's fault."""
 
     def __init__(self, respond: Respond, host: str) -> None:
         self._respond, self._host = respond, host
-        self._name = new_name()
-        self._server: asyncio.Server | None = None
-        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        self._answering: set[asyncio.Future[Response]] = set()
+        self._listener = Listener(self._talk)
         self.crashed: BaseException | None = None
 
     @property
     def path(self) -> str:
         """Of the unix socket. Raises RuntimeError before `open`."""
-        if self._server is None:
-            raise RuntimeError("the server is not open: call open() first")
-        return self._name
+        return self._listener.path
 
     async def open(self) -> None:
         """Begin to listen; does nothing where it does already."""
-        if self._server is None:
-            self._server = await asyncio.start_unix_server(self._talk, self._name)
+        self._listener.open()
 
     async def close(self) -> None:
-        """End all connections and the socket. Idempotent."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-            for answering in self._answering:
-                answering.cancel()  # it is nobody's any more
-            for writer in tuple(self._open.values()):
-                writer.close()
-            await asyncio.gather(*self._open, return_exceptions=True)
+        """End all connections, what is being answered included, and the socket. Idempotent."""
+        await self._listener.close()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if not is_ours(writer):
-            writer.close()
-            return
-        self._open[task] = writer
-        try:
-            connection = h11.Connection(h11.SERVER)
+        connection = h11.Connection(h11.SERVER)
+        # the browser goes away, or what connected speaks no HTTP: nobody is left to be answered
+        with suppress(ConnectionError, h11.RemoteProtocolError):
             while await self._answer(connection, reader, writer):
                 connection.start_next_cycle()
-        except (ConnectionError, h11.RemoteProtocolError):
-            pass  # the browser went away, or what connected speaks no HTTP: nobody is left to be answered
-        finally:
-            self._open.pop(task)
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
 
     async def _answer(
         self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -102,23 +73,9 @@ class Server:
         await writer.drain()
         return connection.our_state is h11.DONE and connection.their_state is h11.DONE
 
-    async def _made(self, environ: dict[str, Any]) -> Response:
-        """What the application answers. Raises what it raises; _Closed where the server ends before."""
-        answering = asyncio.ensure_future(self._respond(environ))
-        self._answering.add(answering)
-        try:
-            await asyncio.wait((answering,))
-        finally:
-            self._answering.remove(answering)
-        if answering.cancelled():
-            raise _Closed
-        return answering.result()
-
     async def _said(self, connection: h11.Connection, request: h11.Request, body: bytes) -> bytes:
         try:
-            response = await self._made(_environ(request, body, self._host))
-        except _Closed:
-            raise
+            response = await self._respond(_environ(request, body, self._host))
         except Exception as error:  # shown as what it is by the environment, after this answer
             self.crashed = error
             response = Response("the application failed", status=500)

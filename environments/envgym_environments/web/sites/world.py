@@ -12,7 +12,8 @@ import envgym_environments
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task, Tree, World
 from envgym_environments.web.database import Database
-from envgym_environments.web.play import Looks, Question, See, WebPlay
+from envgym_environments.web.looks import Looks, See
+from envgym_environments.web.play import Question, WebPlay
 from envgym_environments.web.program import Program, WebApp
 from envgym_environments.web.service import ANSWER_S
 from envgym_environments.web.sites.all_sites import SITES
@@ -89,4 +90,4 @@ def _question(key: Key, task: Task) -> Question:
     def judge(database: Database, url: str, answer: str | float | None) -> dict[str, float]:
         return grade(key.site, goal, database, url=url, answer=answer)
 
-    return Question(goal.prompt, judge, goal.answer is not None, goal.files)
+    return Question(goal.prompt, judge, goal.answer is not None, goal.files, "Today is as it says.")
