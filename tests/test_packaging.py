@@ -37,7 +37,7 @@ KEPT_IN_MODULE = {
     "options": {"hint", "wrong_option"},
     "policy": {"ROLES", "Roles"},
     "registry": {
-        "AUTO_ORDER", "Group", "check_backend", "choose_task", "find", "gymnasium_id",
+        "AUTO_ORDER", "Group", "check_backend", "choose_task", "entry_point", "find", "gymnasium_id",
         "names", "own_options", "package_of",
         "reports",
         "spec", "twists", "unregister",

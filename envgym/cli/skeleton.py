@@ -137,7 +137,7 @@ An environment for envgym. Install it, check it, play it, train on it:
 ```bash
 pip install -e .
 envgym check @NAME@
-envgym collect @NAME@ --agent random -n 100 --out runs/random.episodes
+envgym collect @NAME@ --agent random -n 100 --out runs/random
 python -m pytest tests
 envgym train --set env=@NAME@ --set expert=random --out runs/@NAME@
 ```
@@ -152,7 +152,7 @@ def files_of(name: str) -> dict[str, str]:
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ValueError(f"{name!r} is not kebab-case: lower-case letters and digits joined by single hyphens")
     module = name.replace("-", "_") + "_env"
-    words = {"@NAME@": name, "@MODULE@": module, "@CLASS@": "".join(part.title() for part in name.split("-"))}
+    words = {"@NAME@": name, "@MODULE@": module, "@CLASS@": "".join(part.title() for part in name.split("-")) + "Env"}
 
     def filled(text: str) -> str:
         for mark, word in words.items():

@@ -11,7 +11,7 @@ import pytest
 
 from envgym.cli.new import write_skeleton
 from envgym.cli.skeleton import files_of
-from envgym.testing import check_tasks
+from envgym.testing import check_env_sync, check_tasks
 
 
 def _run(*command: str, site: Path, cwd: Path | None = None) -> str:
@@ -65,6 +65,14 @@ def test_the_skeleton_has_tasks_to_train_on_and_others_to_evaluate_on(tmp_path, 
     tasks = importlib.import_module("split_game_env").SPEC.tasks()
     check_tasks(tasks, splits=("train", "heldout"), seeded=True)
     assert {task.split for task in tasks} == {"train", "heldout"}
+
+
+@pytest.mark.parametrize("name", ["task", "step", "env-spec", "none", "true", "class", "json", "spec", "tasks"])
+def test_no_name_hides_what_the_skeleton_uses(tmp_path, monkeypatch, name):
+    write_skeleton(name, tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = importlib.import_module(f"{name.replace('-', '_')}_env").SPEC
+    check_env_sync(lambda: spec.make(spec.tasks()[0]), seeds=range(2), uses_seed=True)
 
 
 @pytest.mark.parametrize("name", ["Game", "my_game", "-x", "a--b", "3d", ""])
