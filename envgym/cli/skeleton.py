@@ -152,7 +152,11 @@ def files_of(name: str) -> dict[str, str]:
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ValueError(f"{name!r} is not kebab-case: lower-case letters and digits joined by single hyphens")
     module = name.replace("-", "_") + "_env"
-    words = {"@NAME@": name, "@MODULE@": module, "@CLASS@": "".join(part.title() for part in name.split("-")) + "Env"}
+    words = {
+        "@NAME@": name,
+        "@MODULE@": module,
+        "@CLASS@": "".join(part.title() for part in name.split("-")) + "Env",
+    }
 
     def filled(text: str) -> str:
         for mark, word in words.items():

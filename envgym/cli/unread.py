@@ -17,7 +17,9 @@ def summary(entry: EntryPoint) -> str:
     if tree is None:
         return ""
     named = _call(tree, entry.attr)
-    if named is not None and (said := _constants(named, ["help"]).get("help")):  # a group of commands: Typer(help="...")
+    if named is not None and (
+        said := _constants(named, ["help"]).get("help")
+    ):  # a group of commands: Typer(help="...")
         return str(said).splitlines()[0]
     nodes: list[ast.AST] = [
         node

@@ -95,7 +95,9 @@ def test_contexts_are_packed_into_a_file(envgym, tmp_path):
     assert envgym(*pack, str(tmp_path / "no.parquet"), "--train", "everything").code == 2
     ran = envgym(*pack, str(tmp_path / "tool.parquet"), "--train", "tool")
     assert (ran.code, "none of its 3 episodes has a token of the role tool with its id" in ran.err) == (0, True)
-    ran = envgym(*pack[:-2], "5", "--longer", "drop", "--out", str(tmp_path / "five.parquet"), "--where", "id == 'b'")
+    ran = envgym(
+        *pack[:-2], "5", "--longer", "drop", "--out", str(tmp_path / "five.parquet"), "--where", "id == 'b'"
+    )
     assert (ran.code, "all 1 contexts are longer than --length 5, and --longer drop leaves none" in ran.err) == (
         0,
         True,

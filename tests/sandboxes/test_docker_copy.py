@@ -55,11 +55,10 @@ def test_set_up_commands_that_meet_the_end_of_the_backend_leave_no_container(mak
         for lead_s in (0.1, 0.4, 0.8):
             backend = make_copying()
             await (await backend.create(boxed)).close()
-            making = asyncio.ensure_future(backend.create(boxed.model_copy(update={"setup": ("sleep 10",)})))
+            endless = boxed.model_copy(update={"setup": ("sleep 4245",)})
+            making = asyncio.ensure_future(backend.create(endless))
             await asyncio.sleep(lead_s)
-            began = time.monotonic()
-            await backend.close()
-            assert time.monotonic() - began < 9, "the command is not waited for"
+            await backend.close()  # which does not wait for the command: it would not be back before the test's end
             with pytest.raises(InfrastructureFailure, match="this docker-copy backend is closed"):
                 await making
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import secrets
-import time
 from functools import partial
 from pathlib import Path
 
@@ -145,13 +144,12 @@ def test_a_storm_of_starts_leaves_running_sandboxes_alone(make, run, world):
             for _ in range(10):  # so that what a sandbox of this world uses is known
                 await (await pool.create(world)).close()
             storm = [asyncio.ensure_future(pool.create(world)) for _ in range(100)]
-            waits = []
+            commands = 0
             while not all(task.done() for task in storm):
-                began = time.monotonic()
                 assert (await steady.exec(["true"])).ok
-                waits.append(time.monotonic() - began)
+                commands += 1
             made = await asyncio.gather(*storm)
-            assert sorted(waits)[len(waits) // 2] < 0.25
+            assert commands > 20, "behind the starts a command would be one of a hundred; beside them it is many"
             await asyncio.gather(*(sandbox.close() for sandbox in made))
 
     run(main())
