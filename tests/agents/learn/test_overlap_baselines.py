@@ -187,6 +187,7 @@ def test_a_killed_run_has_its_baselines_again(play, config):
     assert len(names) == len(set(names)), "nothing trains as new twice"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("die_at", [3, 5])
 def test_what_came_in_while_the_learner_learned_is_told_once_also_by_a_run_that_is_killed(play, die_at):
     """Of such groups a checkpoint has to know: they are told in the step after it, and a running mean sees them."""

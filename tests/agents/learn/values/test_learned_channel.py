@@ -137,6 +137,7 @@ def test_a_model_of_stored_episodes_scores_them_alike_in_the_store_and_in_the_wo
     assert heard(Group(group.task_id, (thinking,)), thinking) == heard(group, episode), "no world hears it"
 
 
+@pytest.mark.slow
 def test_a_world_with_a_learned_reward_keeps_its_contract_snapshots_and_forks_too(folder):
     check_env_sync(lambda: make("test-counter", 1, rewards=plan(folder)))
 
