@@ -365,6 +365,7 @@ def test_a_snapshot_of_the_sandbox_goes_on_beside_it_and_is_partial(make, run, w
     run(main())
 
 
+@pytest.mark.slow
 def test_a_closed_interpreter_leaves_nothing_that_is_still_dying(make, run, world):
     async def main():
         async with make() as backend, await backend.create(world) as sandbox:
