@@ -48,10 +48,7 @@ def new_target(target: Path, *, folder: bool = False) -> Iterator[Path]:
 
 def _renamed(error: OSError, part: Path, target: Path) -> OSError:
     """What an error says of the place that was written in, said of `target`; a full disk names no file at all."""
-    if error.filename is None:
-        inside = error.errno in _FULL
-    else:
-        inside = Path(str(error.filename)).is_relative_to(part)
+    inside = error.errno in _FULL if error.filename is None else Path(str(error.filename)).is_relative_to(part)
     return OSError(error.errno, os.strerror(error.errno), str(target)) if inside and error.errno else error
 
 

@@ -80,9 +80,10 @@ def _parsed(source: Path, changed_ns: int) -> ast.Module:
 def _call(tree: ast.Module, name: str) -> ast.Call | None:
     """The call whose value the module gives a name; None where it is anything else."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            if name in [target.id for target in node.targets if isinstance(target, ast.Name)]:
-                return node.value
+        match node:
+            case ast.Assign(targets=targets, value=ast.Call() as called):
+                if name in [target.id for target in targets if isinstance(target, ast.Name)]:
+                    return called
     return None
 
 

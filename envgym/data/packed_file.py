@@ -31,12 +31,15 @@ def write_packed(rows: Iterable[PackedRow], path: Path) -> tuple[int, int]:
     count = contexts = 0
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be made: there is no folder {path.parent}")
-    with new_target(path) as part, part.open("wb") as file:
-        with pq.ParquetWriter(file, PACKED, compression="zstd") as writer:
-            for batch in _batches(rows):
-                writer.write_batch(_record(batch))
-                count += len(batch)
-                contexts += sum(len(row.contexts) for row in batch)
+    with (
+        new_target(path) as part,
+        part.open("wb") as file,
+        pq.ParquetWriter(file, PACKED, compression="zstd") as writer,
+    ):
+        for batch in _batches(rows):
+            writer.write_batch(_record(batch))
+            count += len(batch)
+            contexts += sum(len(row.contexts) for row in batch)
     return count, contexts
 
 

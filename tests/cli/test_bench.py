@@ -154,6 +154,7 @@ def test_an_option_of_the_scheme_is_given_to_it(envgym):
     assert plain["value"] != other["value"]
 
 
+@pytest.mark.slow
 def test_what_is_known_is_written_after_each_world(tmp_path: Path):
     seen: list[list[str]] = []
     setting = Setting(runs=1, groups=1, group=2, budget=1.0)

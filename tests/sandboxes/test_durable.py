@@ -33,6 +33,7 @@ def things(kept):
     return sorted((kept / "objects").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [NamespaceBackend, LocalBackend, LandlockBackend])
 def test_a_durable_snapshot_is_restored_by_another_backend_without_its_trees(state, run, kept, planted, kind):
     world = World(

@@ -245,6 +245,7 @@ def test_branches_are_bounded(inside):
     inside(test, branches=4)
 
 
+@pytest.mark.slow
 def test_what_a_fork_cannot_have_is_named(inside):
     async def test(one, _sandbox):
         setup = {

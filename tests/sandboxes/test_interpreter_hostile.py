@@ -57,6 +57,7 @@ DEATHS = {
 }
 
 
+@pytest.mark.slow
 def test_a_cell_that_ends_its_process_undoes_itself_only(inside):
     async def test(one, _sandbox):
         for what, code in DEATHS.items():
@@ -199,6 +200,7 @@ def test_a_cell_that_takes_all_memory_is_ended_and_the_state_before_it_goes_on(i
     inside(test)
 
 
+@pytest.mark.slow
 def test_a_flood_from_a_process_that_goes_on_is_bounded_and_not_the_next_cells(inside):
     async def test(one, _sandbox):
         result = await one.run("import subprocess; p = subprocess.Popen(['yes']); import time; time.sleep(0.3)")
@@ -212,6 +214,7 @@ def test_a_flood_from_a_process_that_goes_on_is_bounded_and_not_the_next_cells(i
     inside(test)
 
 
+@pytest.mark.slow
 def test_who_kills_every_process_loses_all_branches_and_is_told(inside):
     async def test(one, sandbox):
         async with await one.fork() as other:
@@ -270,6 +273,7 @@ def test_a_closed_sandbox_fails_the_running_cell(inside):
     inside(test)
 
 
+@pytest.mark.slow
 def test_a_cell_that_fills_the_disk_leaves_room_for_the_next(inside):
     async def test(one, _sandbox):
         result = await one.run(

@@ -112,6 +112,7 @@ def test_a_server_that_is_gone_is_waited_for_while_the_other_serves(make, run, w
     run(main())
 
 
+@pytest.mark.slow
 def test_sandboxes_tell_what_they_use(make, run, world):
     if "memory" not in controllers():
         pytest.skip("no memory cgroup for this user: namespace sandboxes cannot tell what they use")
@@ -201,6 +202,7 @@ def test_a_hundred_idle_sandboxes_fit_where_ten_could_take_all(make, run):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_pool_of_a_remote_pool_ends_in_order(make, run, world, state):
     async def main():
         token = "t" * 32

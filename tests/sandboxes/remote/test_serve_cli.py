@@ -23,7 +23,7 @@ class Ran:
 
 @pytest.fixture
 def serve(capsys):
-    """A run of the command line that ends, whether or not the entry point is installed; one that serves never does."""
+    """A run of the command line that ends, whether or not the entry point is installed; who serves never does."""
 
     def call(*arguments):
         if "sandboxes" not in names("commands"):

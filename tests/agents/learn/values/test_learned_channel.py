@@ -177,6 +177,7 @@ def test_a_folder_that_is_not_whole_or_not_of_one_training_is_refused_in_one_lin
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_pairs_of_a_file_teach_too_and_what_is_none_is_told_by_its_line(tmp_path, capsys):
     asked = [{"role": "user", "content": "which?"}]
     pairs = [

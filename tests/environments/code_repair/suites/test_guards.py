@@ -102,6 +102,7 @@ def test_assertions_that_always_hold_are_found_by_the_twins_without_any_canary(m
     run_in_backend(body)
 
 
+@pytest.mark.slow
 def test_a_canary_that_does_not_fail_is_the_recipes_mistake(money: Make, run_in_backend) -> None:
     async def body(backend: SandboxBackend) -> None:
         task = await money(backend)
