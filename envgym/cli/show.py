@@ -76,7 +76,7 @@ def _find(store: Path, wanted: str) -> Episode:
 
 
 def _list(store: Path, limit: int | None, as_json: bool, console: Console) -> None:
-    """The good rows; then, on standard error, what is unfinished, and what is damaged (status 1 if that cost any)."""
+    """The good rows; then, on standard error, what is unfinished and what is damaged: status 1 if that cost any."""
     bound = limit or (None if as_json else _ROWS)
     table = Table("#", "episode", "task", "turns", "tokens", "reward", "ended", box=None, pad_edge=False)
     good, damaged = 0, list[Damage]()
