@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -367,6 +369,22 @@ def test_a_table_whose_writing_is_killed_is_not_there_and_can_be_made_again(envg
     assert sorted(path.name for path in tmp_path.iterdir()) == ["played", "table.parquet"]
 
 
+def test_a_store_that_is_not_ours_to_write_is_named_and_not_its_lock(envgym, played):
+    with tempfile.TemporaryDirectory() as top:  # which others may enter, unlike pytest's
+        os.chmod(top, 0o755)
+        store = shutil.copytree(played, f"{top}/store")
+        Path(store, "lock").chmod(0o444)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(4242)
+        try:
+            ran = envgym("data", "compact", store)
+        finally:
+            if root:
+                os.seteuid(0)
+        assert (ran.code, ran.err) == (2, f"envgym: {store}: Permission denied\n")
+
+
 def test_a_full_disk_names_what_was_to_be_made_and_not_where_it_was_begun(tmp_path):
     target = tmp_path / "out"
     for named in ((), (str(tmp_path / f".out.part-{os.getpid()}"),)):
@@ -475,6 +493,7 @@ def test_what_means_nothing_is_said_and_does_not_fail(envgym, played, tmp_path):
         (("stats", "{tmp}"), "is no store"),
         (("filter", "{store}", "--out", "{out}", "--where", "rewrd > 1"), "there is no column 'rewrd'"),
         (("filter", "{store}", "--out", "{tmp}"), "holds other things and no store"),
+        (("filter", "{store}", "--out", "{store}/lock/x"), "{store}/lock/x: Not a directory"),
         (("filter", "{store}", "--out", "{out}", "--where", ""), "the query '' says nothing; write a comparison"),
         (("export", "{store}", "--to", "chat", "--out", "{tmp}"), "{tmp} exists already"),
         (("pack", "{store}", "--length", "8", "--out", "{tmp}"), "{tmp} exists already"),
