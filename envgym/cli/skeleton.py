@@ -139,11 +139,13 @@ pip install -e .
 envgym check @NAME@
 envgym collect @NAME@ --agent random -n 100 --out runs/random
 python -m pytest tests
-envgym train --set env=@NAME@ --set expert=random --out runs/@NAME@
+envgym train --set env=@NAME@ --set expert=random --set model.size=tiny --set turns=8 \\
+  --set warm_start.minutes=2 --set reinforce.minutes=5 --out runs/@NAME@
 ```
 
 The default expert knows code-repair only, so training names another one: `random`, whose successful games are
-imitated, or an agent of your own. `envgym train --settings` prints all settings, such as `reinforce.minutes`.
+imitated, or an agent of your own. The sizes are for a first look, some ten minutes on two cores; without them a run
+takes hours. `--plan` says beforehand what a run will do, `envgym train --settings` prints all settings.
 """
 
 

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,9 @@ def test_the_skeleton_installs_passes_its_checks_and_plays(envgym, tmp_path):
     assert "number-game" in _run(*_CLI, "list", site=site)
     assert "the contract is kept" in _run(*_CLI, "check", "number-game", site=site)
     assert "8 episodes of number-game by random" in _run(*_CLI, "collect", "number-game", "-n", "8", site=site)
+    training = (place / "README.md").read_text().partition("\nenvgym train ")[2].partition("\n```")[0]
+    planned = _run(*_CLI, "train", *shlex.split(training.replace("\\\n", "")), "--plan", site=site, cwd=tmp_path)
+    assert "expert 'random' plays" in planned, "the command of its README is one"
     options = ("-q", "-p", "no:cacheprovider", "--rootdir", str(place))
     assert "1 passed" in _run("-m", "pytest", *options, "tests", site=site, cwd=place)
 
