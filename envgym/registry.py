@@ -36,7 +36,7 @@ from envgym.wrappers.named import named_twists
 from envgym.wrappers.twist import Twist, Wrapped
 
 __all__ = [
-    "AUTO_ORDER", "EnvSpec", "Group", "check_backend", "choose_task", "find", "gymnasium_id", "make",
+    "AUTO_ORDER", "EnvSpec", "Group", "check_backend", "choose_task", "entry_point", "find", "gymnasium_id", "make",
     "make_backend", "make_scheme", "names", "open_interpreter", "own_options", "package_of", "register", "reports",
     "spec", "unregister",
 ]  # fmt: skip
@@ -240,8 +240,13 @@ def make_scheme(name: str, **options: Any) -> Scheme:
 
 def package_of(group: Group, name: str) -> str | None:
     """Name and version of the installed package that a name comes from; None for what this process registered."""
-    entry = None if name in _own(group) else _entry_points(group).get(name)
+    entry = entry_point(group, name)
     return f"{entry.dist.name} {entry.dist.version}" if entry is not None and entry.dist is not None else None
+
+
+def entry_point(group: Group, name: str) -> EntryPoint | None:
+    """Where a name is installed; None for what this process registered, and for an unknown name."""
+    return None if name in _own(group) else _entry_points(group).get(name)
 
 
 def _remedy(entry: EntryPoint, error: Exception) -> str:
@@ -327,11 +332,9 @@ def choose_task(found: EnvSpec, task: object) -> Task:
 
 def _isolated(name: str | EnvSpec, task: Task, backend: SandboxBackend | None, options: dict[str, Any]) -> Env:
     # the name where it is an entry point: what it names need then not be picklable
-    known = (
-        name
-        if isinstance(name, str) and name in _entry_points("environments")
-        else (spec(name) if isinstance(name, str) else name)
-    )
+    known = name
+    if isinstance(name, str) and entry_point("environments", name) is None:
+        known = spec(name)
     make_there = partial(_make_there, known, task, None if backend is None else backend.name, options)
     made = partial(Isolated, make_there, task)
     # a snapshot of a sandbox belongs to the backend of its own process: no other could restore it
@@ -381,9 +384,8 @@ def make_backend(name: str = "auto", **options: Any) -> SandboxBackend:
         report = backend.report()
         if report.works:
             return backend
-        said.append(
-            f"{candidate}: missing {'; '.join(report.missing)}; fix: {'; '.join(report.fix) or 'none known'}"
-        )
+        fixes = "; ".join(report.fix) or "none known"
+        said.append(f"{candidate}: missing {'; '.join(report.missing)}; fix: {fixes}")
     raise SandboxUnavailable(
         "no isolating sandbox backend works here. "
         + " | ".join(said)

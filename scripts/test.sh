@@ -67,8 +67,8 @@ worse() { echo $(($1 > $2 ? $1 : $2)); }
 
 # Three at once, of about the same length: those of sandboxes look at what the whole machine holds, so they are in one.
 # Browsers are with the environments that show pages, commands where there is room.
-in_sandboxes=(tests/sandboxes --ignore=tests/sandboxes/browser tests/security)
-of_environments=(tests/environments tests/sandboxes/browser tests/cli tests/third_party)
+in_sandboxes=(tests/sandboxes --ignore=tests/sandboxes/browser tests/security tests/cli)
+of_environments=(tests/environments tests/sandboxes/browser tests/third_party)
 alone=tests/test_benchmarks.py
 others=()
 for path in tests/*; do

@@ -37,7 +37,7 @@ KEPT_IN_MODULE = {
     "options": {"hint", "wrong_option"},
     "policy": {"ROLES", "Roles"},
     "registry": {
-        "AUTO_ORDER", "Group", "check_backend", "choose_task", "find", "gymnasium_id",
+        "AUTO_ORDER", "Group", "check_backend", "choose_task", "entry_point", "find", "gymnasium_id",
         "names", "own_options", "package_of",
         "reports",
         "spec", "twists", "unregister",
@@ -126,6 +126,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_the_wheels_top_level_names_are_exactly_the_four_packages(wheel):
     tops = {name.partition("/")[0] for name in wheel.namelist()}
     names = {top for top in tops if not top.endswith((".dist-info", ".data", ".pth"))}
@@ -134,6 +135,7 @@ def test_the_wheels_top_level_names_are_exactly_the_four_packages(wheel):
     assert hooks <= {"envgym_gymnasium.pth"}, "site files run at every start: one, known, and with a reason"
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_every_module_and_data_file_and_nothing_else(wheel):
     inside = {name for name in wheel.namelist() if name.partition("/")[0] in PACKAGES}
     roots = {"envgym": ROOT, "envgym_sandboxes": ROOT / "sandboxes", "envgym_environments": ROOT / "environments"}
@@ -148,6 +150,7 @@ def test_the_wheel_holds_every_module_and_data_file_and_nothing_else(wheel):
     assert all(f"{package}/py.typed" in inside for package in PACKAGES)
 
 
+@pytest.mark.slow
 def test_the_wheel_declares_what_the_project_declares(wheel):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (name,) = (name for name in wheel.namelist() if name.endswith("dist-info/entry_points.txt"))

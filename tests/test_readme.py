@@ -94,6 +94,24 @@ def test_every_link_to_a_file_leads_somewhere(document):
         assert "://" in target or (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
+def test_every_setting_that_code_or_documents_name_exists():
+    """In help, messages, skeletons and documents: ``--set section.name=``."""
+    known, section = set(), ""
+    for line in (ROOT / "docs/settings.md").read_text().splitlines():
+        if found := re.match(r"\[([\w.]+)\]", line):
+            section = found[1] + "."
+        elif found := re.match(r"(?:# )?(\w+) = ", line):
+            known.add(section + found[1])
+    open_tables = ("env_options", "task_options", "agent_options", "model.others", "reinforce.credit_options")
+    roots = [ROOT / name for name in ("envgym", "agents", "environments", "sandboxes")]
+    sources = [*DOCUMENTS, *(path for root in roots for path in root.rglob("*.py"))]
+    named = {(path.name, name) for path in sources for name in re.findall(r"--set ([a-z_.]+)=", path.read_text())}
+    assert len(named) > 20
+    placeholder = "section.field"
+    unknown = {one for one in named if one[1] not in known and not one[1].startswith(open_tables)}
+    assert {name for _place, name in unknown} <= {placeholder}, unknown
+
+
 def test_the_promised_sizes_of_the_readme_hold():
     code = [block.code for block in blocks(ROOT / "README.md") if block.kind == "python"]
     lines = [sum(bool(line.strip()) for line in text.splitlines()) for text in code]

@@ -1,8 +1,9 @@
 """The command line: every command is an entry point of the group ``envgym.commands``, ours like anybody's.
 
 This module turns a command's name into its code, which is imported only when that command runs, and what it raises
-into one line on standard error. Exit status 2 is the caller's mistake (usage, configuration), 1 the world's fault,
-130 an interrupt. What no caller could have avoided (a defect of envgym) keeps its traceback.
+into one line on standard error. Exit status 2 is the caller's mistake (usage, configuration, a path that is not
+what it must be), 1 the world's fault, 130 an interrupt. What no caller could have avoided (a defect of envgym)
+keeps its traceback.
 """
 
 import sys
@@ -49,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     except (ValueError, TypeError, IndexError) as error:
         return _say(told(error), 2)
     except (EnvgymError, ImportError, OSError) as error:
-        return _say(told(error) if is_plain(error) else f"{told(error)} (--debug shows where)", 1)
+        return _say(told(error), 2) if is_plain(error) else _say(f"{told(error)} (--debug shows where)", 1)
 
 
 def _run(arguments: list[str]) -> int:

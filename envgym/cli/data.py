@@ -39,6 +39,7 @@ def stats_command(source: Source, as_json: Json = False) -> None:
     with StoreReader(source) as reader:
         found = statistics(reader)
         damage = [*found.damage, *reader.damaged_images()]
+        costing = any(one not in reader.kept for one in damage)
     reports = reports_of(source)
     if as_json:
         by = [{"environment": env, "agent": agent, **sums} for (env, agent), sums in found.by.items()]
@@ -49,7 +50,7 @@ def stats_command(source: Source, as_json: Json = False) -> None:
         _show_statistics(found)
         for one in reports:
             print(f"decontamination: {visible(str(one))}")
-    _tell_damage(damage)
+    _tell_damage(damage, costing=costing)
 
 
 def _show_statistics(found: Any) -> None:
@@ -82,11 +83,11 @@ def _show_statistics(found: Any) -> None:
         print(f"  {count:6}  {visible(stop)}")
 
 
-def _tell_damage(damage: Iterable[Damage]) -> None:
-    told = [f"envgym: {visible(str(one))}" for one in damage]
-    for line in told:
-        print(line, file=sys.stderr)
-    if told:
+def _tell_damage(damage: Iterable[Damage], *, costing: bool) -> None:
+    """Say what is damaged; status 1 where that costs an episode or an image."""
+    for one in damage:
+        print(f"envgym: {visible(str(one))}", file=sys.stderr)
+    if costing:
         raise typer.Exit(1)
 
 
@@ -275,7 +276,7 @@ def impact_command(
 ) -> None:
     """Rank the tasks of an RL run by how well each one's rewards went with the mean learning curve (LIMR).
 
-    The file is a list of tasks for another run: envgym train --set task_file=FILE.
+    The file is a list of tasks for another run: envgym train --set tasks=FILE.
     """
     from envgym.data import learning_impact, reward_curves
 

@@ -192,8 +192,23 @@ def pack_command(  # noqa: PLR0913  # one parameter per option
 
         rows, packed_in = write_packed(packed(contexts(), length, longer=longer), out)  # type: ignore[arg-type]
     gone = {field: times for field, times, _example in clean.unspelled} if clean is not None else {}
+    if not packed_in and (wanted or where is None):
+        why = (
+            f"all {len(too_long)} contexts are longer than --length {length}, and --longer {longer} leaves none"
+            if too_long
+            else _unpacked(len(wanted), train or ("sampled",), redacted=bool(gone))
+        )
+        print(f"envgym: {source}: {why}, so nothing was packed", file=sys.stderr)
     told = {"rows": rows, "contexts": packed_in, "too_long": len(too_long), "redacted": gone, "out": str(out)}
     say(told, as_json)
+
+
+def _unpacked(episodes: int, roles: Iterable[str], *, redacted: bool) -> str:
+    """Why a file has no row, so that it is not taken for a data set."""
+    if not episodes:
+        return "it holds no episode that has ended"
+    left = " that redaction left" if redacted else ""
+    return f"none of its {episodes} episodes has a token of the role {' or '.join(roles)} with its id{left}"
 
 
 def import_command(

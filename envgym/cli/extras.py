@@ -42,8 +42,7 @@ def lacking(entry: EntryPoint) -> str:
     """What an entry point that names extras (``module:thing [train]``) lacks, as a sentence; "" for nothing."""
     if entry.dist is None or not entry.extras:
         return ""
-    extras = extras_of(entry.dist)
-    lacks = {name: extras.get(name, []) for name in entry.extras}
+    lacks = {name: list(dict.fromkeys(_lacked(entry.dist, name, set()))) for name in entry.extras}
     said = [
         f"pip install '{entry.dist.name}[{name}]' (lacks {', '.join(some)})" for name, some in lacks.items() if some
     ]

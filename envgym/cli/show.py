@@ -76,10 +76,10 @@ def _find(store: Path, wanted: str) -> Episode:
 
 
 def _list(store: Path, limit: int | None, as_json: bool, console: Console) -> None:
-    """The good rows; then, on standard error, what is damaged (exit status 1) and what is unfinished (no fault)."""
+    """The good rows; then, on standard error, what is unfinished and what is damaged: status 1 if that cost any."""
     bound = limit or (None if as_json else _ROWS)
     table = Table("#", "episode", "task", "turns", "tokens", "reward", "ended", box=None, pad_edge=False)
-    good, damaged = 0, []
+    good, damaged = 0, list[Damage]()
     with StoreReader(store) as reader:
         for found in reader.scan():
             if isinstance(found, Damage):
@@ -101,7 +101,7 @@ def _list(store: Path, limit: int | None, as_json: bool, console: Console) -> No
             f"envgym: {len(reader.unfinished)} others began and did not end: they are being played, or can go on",
             file=sys.stderr,
         )
-    _tell(damaged)
+    _tell(damaged, costing=any(one not in reader.kept for one in damaged))
 
 
 def _add_row(table: Table, number: int, episode: Episode) -> None:
@@ -114,12 +114,12 @@ def _add_row(table: Table, number: int, episode: Episode) -> None:
     )  # fmt: skip
 
 
-def _tell(damaged: Sequence[Damage]) -> None:
+def _tell(damaged: Sequence[Damage], *, costing: bool) -> None:
     for one in damaged[:_NAMED]:
         print(f"envgym: {visible(str(one))}", file=sys.stderr)
     if len(damaged) > _NAMED:
         print(f"envgym: {len(damaged) - _NAMED} more places are damaged", file=sys.stderr)
-    if damaged:
+    if costing:
         raise typer.Exit(1)
 
 

@@ -137,13 +137,15 @@ An environment for envgym. Install it, check it, play it, train on it:
 ```bash
 pip install -e .
 envgym check @NAME@
-envgym collect @NAME@ --agent random -n 100 --out runs/random.episodes
+envgym collect @NAME@ --agent random -n 100 --out runs/random
 python -m pytest tests
-envgym train --set env=@NAME@ --set expert=random --out runs/@NAME@
+envgym train --set env=@NAME@ --set expert=random --set model.size=tiny --set turns=8 \\
+  --set warm_start.minutes=2 --set reinforce.minutes=5 --out runs/@NAME@
 ```
 
 The default expert knows code-repair only, so training names another one: `random`, whose successful games are
-imitated, or an agent of your own. `envgym train --settings` prints all settings, such as `reinforce.minutes`.
+imitated, or an agent of your own. The sizes are for a first look, some ten minutes on two cores; without them a run
+takes hours. `--plan` says beforehand what a run will do, `envgym train --settings` prints all settings.
 """
 
 
@@ -152,7 +154,11 @@ def files_of(name: str) -> dict[str, str]:
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ValueError(f"{name!r} is not kebab-case: lower-case letters and digits joined by single hyphens")
     module = name.replace("-", "_") + "_env"
-    words = {"@NAME@": name, "@MODULE@": module, "@CLASS@": "".join(part.title() for part in name.split("-"))}
+    words = {
+        "@NAME@": name,
+        "@MODULE@": module,
+        "@CLASS@": "".join(part.title() for part in name.split("-")) + "Env",
+    }
 
     def filled(text: str) -> str:
         for mark, word in words.items():

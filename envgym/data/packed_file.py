@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from envgym.data.packed_rows import PackedRow
+from envgym.whole import new_target
 
 __all__ = ["PACKED", "write_packed"]
 
@@ -22,21 +23,23 @@ _AT_ONCE = 64
 
 
 def write_packed(rows: Iterable[PackedRow], path: Path) -> tuple[int, int]:
-    """Write rows to a Parquet file; how many, and of how many contexts. All of them, or no file.
+    """Write rows to a Parquet file; how many, and of how many contexts. All of them, or no file (`new_target`).
 
-    Some 64 rows are in memory at a time. Raises FileExistsError when there is one.
+    Some 64 rows are in memory at a time. Raises FileExistsError when there is one, FileNotFoundError where its
+    folder is not.
     """
     count = contexts = 0
-    with open(path, "xb") as file:
-        try:
-            with pq.ParquetWriter(file, PACKED, compression="zstd") as writer:
-                for batch in _batches(rows):
-                    writer.write_batch(_record(batch))
-                    count += len(batch)
-                    contexts += sum(len(row.contexts) for row in batch)
-        except BaseException:
-            path.unlink()
-            raise
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be made: there is no folder {path.parent}")
+    with (
+        new_target(path) as part,
+        part.open("wb") as file,
+        pq.ParquetWriter(file, PACKED, compression="zstd") as writer,
+    ):
+        for batch in _batches(rows):
+            writer.write_batch(_record(batch))
+            count += len(batch)
+            contexts += sum(len(row.contexts) for row in batch)
     return count, contexts
 
 

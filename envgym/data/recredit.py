@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from envgym.credit import Scheme, by_grade, checked_credit, grade_of
 from envgym.episode import Group
+from envgym.whole import new_target
 
 __all__ = ["CREDITS", "Recredited", "recredit"]
 
@@ -65,38 +66,29 @@ def recredit(
     groups with each other, and bounds memory. An episode whose world failed has what the scheme gives it.
     Raises FileExistsError when there is such a file, FileNotFoundError where its folder is not, ValueError when no
     episode has the grade, ValueError or TypeError when what the scheme gave is not credit (`checked_credit`);
-    nothing is left then.
+    nothing is left then (`new_target`).
     """
-    if path.exists():
-        raise FileExistsError(f"{path} exists already; remove it or choose another name")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be made: there is no folder {path.parent}")
-    found, graded = Recredited(), grade is None
-    with open(path, "xb") as file:
-        try:
-            with pq.ParquetWriter(file, CREDITS) as writer:
-                first = 0
-                for some in _batches(groups, together):
-                    if grade is not None:
-                        graded |= any(grade_of(episode, *grade) is not None for group in some for episode in group)
-                    read = some if grade is None else by_grade(some, *grade)
-                    credits = checked_credit(read, scheme(read))
-                    members = [(episode.id, first + k) for k, group in enumerate(some) for episode in group]
-                    columns = [
-                        pa.array([name for name, _ in members], pa.string()),
-                        pa.array([number for _, number in members], pa.int64()),
-                        pa.array(credits, pa.list_(pa.float32())),
-                    ]
-                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=CREDITS))
-                    found.count(read, credits)
-                    first += len(some)
-            if not graded and grade is not None:
-                raise ValueError(
-                    f"no episode has a grade {'/'.join(grade)}: see `envgym data stats`, or grade first"
-                )
-        except BaseException:
-            path.unlink()
-            raise
+    found, graded, first = Recredited(), grade is None, 0
+    with new_target(path) as part, part.open("wb") as file:
+        with pq.ParquetWriter(file, CREDITS) as writer:
+            for some in _batches(groups, together):
+                if grade is not None:
+                    graded |= any(grade_of(episode, *grade) is not None for group in some for episode in group)
+                read = some if grade is None else by_grade(some, *grade)
+                credits = checked_credit(read, scheme(read))
+                members = [(episode.id, first + k) for k, group in enumerate(some) for episode in group]
+                columns = [
+                    pa.array([name for name, _ in members], pa.string()),
+                    pa.array([number for _, number in members], pa.int64()),
+                    pa.array(credits, pa.list_(pa.float32())),
+                ]
+                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=CREDITS))
+                found.count(read, credits)
+                first += len(some)
+        if not graded and grade is not None:
+            raise ValueError(f"no episode has a grade {'/'.join(grade)}: see `envgym data stats`, or grade first")
     return found
 
 

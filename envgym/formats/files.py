@@ -1,85 +1,18 @@
-"""JSON records in files, one in memory at a time: lines, one array, or a folder with a file for each.
-
-What is written appears under its name only when it is whole; what is there already is never overwritten. Where the
-writing is ended by SIGTERM, nothing is left; what a killed process left, the next one for the same name removes.
-"""
+"""JSON records in files, one in memory at a time: lines, one array, or a folder with a file for each."""
 
 import json
-import os
 import re
-import shutil
-import signal
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import current_thread, main_thread
-from types import FrameType
 from typing import Any
 
 from envgym.formats.contract import FormatError, Where
+from envgym.whole import new_target
 from envgym.wire import dumps
 
-__all__ = [
-    "file_name", "new_target", "read_array", "read_folder", "read_lines", "write_array", "write_folder",
-    "write_lines",
-]  # fmt: skip
+__all__ = ["file_name", "read_array", "read_folder", "read_lines", "write_array", "write_folder", "write_lines"]
 
 _CHUNK = 1 << 20
-
-
-@contextmanager
-def new_target(target: Path, *, folder: bool = False) -> Iterator[Path]:
-    """A place to write in; it becomes `target` at the end of the block, and vanishes when the block fails.
-
-    Raises FileExistsError, with the name, when something is there already.
-    """
-    if target.exists() or target.is_symlink():
-        raise FileExistsError(f"{target} exists already; remove it or choose another name")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beginning = f".{target.name}.part-"
-    for one in target.parent.iterdir():
-        pid = one.name.removeprefix(beginning)
-        if one.name.startswith(beginning) and pid.isdecimal() and not _is_anothers(int(pid)):
-            _remove(one)
-    part = target.with_name(f"{beginning}{os.getpid()}")
-    try:
-        with _ended_by_term():
-            if folder:
-                part.mkdir()
-            yield part
-            os.replace(part, target)
-    finally:
-        _remove(part)
-
-
-def _is_anothers(pid: int) -> bool:
-    """Whether another process of this number is there, whose part is its own business."""
-    return pid != os.getpid() and Path(f"/proc/{pid}").exists()
-
-
-@contextmanager
-def _ended_by_term() -> Iterator[None]:
-    """SIGTERM unwinds the block, as an interrupt does, where nobody else has said what it is to do."""
-    ours = current_thread() is main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if not ours:
-        yield
-        return
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def write_lines(target: Path, records: Iterable[dict[str, Any]]) -> int:

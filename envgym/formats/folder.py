@@ -18,11 +18,11 @@ from envgym.episode import Episode, Group
 from envgym.formats.card import Facts, checked_split
 from envgym.formats.contract import Exported, FormatError, Options, Where
 from envgym.formats.exact import Told, tell
-from envgym.formats.files import new_target
 from envgym.formats.folder_rows import SCHEMA, decode, encode
 from envgym.formats.losses import NO_EPISODES
 from envgym.formats.record_format import KEY, Tally, decoded
 from envgym.formats.records import Regroup, seal, unseal
+from envgym.whole import new_target
 
 __all__ = ["DATASETS"]
 

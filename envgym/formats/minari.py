@@ -21,7 +21,6 @@ from envgym.env import THE_AGENT, Step, StopReason
 from envgym.episode import Episode, Group, Turn
 from envgym.formats.contract import Exported, FormatError, Options, Where
 from envgym.formats.exact import Told, tell
-from envgym.formats.files import new_target
 from envgym.formats.losses import NO_EPISODES
 from envgym.formats.paths import foreign_episode, foreign_info
 from envgym.formats.record_format import KEY, Tally, decoded
@@ -29,6 +28,7 @@ from envgym.formats.records import Regroup, seal, unseal
 from envgym.formats.sharegpt import as_text
 from envgym.formats.texts import no_nul
 from envgym.messages import ImagePart, Message, TextPart
+from envgym.whole import new_target
 
 try:
     from gymnasium.spaces import Text

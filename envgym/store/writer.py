@@ -62,9 +62,12 @@ class StoreWriter:
             raise ValueError(f"{self.path} is a file; a store is a folder: name another path")
         if self.path.is_dir() and not is_store(self.path) and any(self.path.iterdir()):
             raise ValueError(f"{self.path} holds other things and no store; name a new folder")
-        for folder in (self._places.logs, self._places.shards):
+        for folder in (self.path, self._places.logs, self._places.shards):
             folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self._places.lock)
+        try:
+            self._lock = _locked(self._places.lock)
+        except PermissionError as error:
+            raise PermissionError(error.errno, error.strerror, str(self.path)) from error
         try:
             self._begin()
         except BaseException:

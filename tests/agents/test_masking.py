@@ -84,6 +84,7 @@ def test_every_draw_is_in_the_learners_nucleus_of_the_mask_over_turns_forks_and_
     assert asyncio.run(play()) < 1e-4
 
 
+@pytest.mark.slow
 def test_a_renewed_mask_holds_from_the_same_pass_on_as_the_weights_and_none_opens_everything():
     first, second = sharper(5), sharper(6)
     wanted = {name: weight.clone() for name, weight in second.state_dict().items()}

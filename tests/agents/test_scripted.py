@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from envgym_agents.scripted import BruteForce, RandomAgent, ScriptedExpert
 
-from envgym.cli.group import summary
+from envgym.cli.unread import summary
 from envgym.env import Step
 from envgym.messages import Message, ParseError, ToolCall
 from envgym.policy import Agent
-from envgym.registry import names
+from envgym.registry import entry_point, names
 from envgym.rollout import Rollout
 from envgym.tools import check_call, tool_spec
 
@@ -136,7 +136,7 @@ def test_a_wrong_decay_is_refused() -> None:
 
 def test_every_registered_agent_says_in_one_line_what_it_does():
     for name in names("agents"):
-        said = summary("agents", name)
+        said = summary(entry_point("agents", name))
         assert len(said) > 30, name
         assert "registry" not in said, name
 

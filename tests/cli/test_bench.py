@@ -130,6 +130,7 @@ def test_all_stands_for_the_bench_s_own_and_every_registered_scheme_once_each():
 SMALL = ("bench", "credit", "--world", "vault", "--episodes", "2", "--group", "2", "--budget", "600")
 
 
+@pytest.mark.slow
 def test_one_seed_says_what_it_cannot_say_and_is_written_whole(envgym, tmp_path: Path):
     out = tmp_path / "new"
     ran = envgym(*SMALL, "--seeds", "1", "--scheme", "zero", "--scheme", "hierarchical", "--out", str(out))
@@ -153,6 +154,7 @@ def test_an_option_of_the_scheme_is_given_to_it(envgym):
     assert plain["value"] != other["value"]
 
 
+@pytest.mark.slow
 def test_what_is_known_is_written_after_each_world(tmp_path: Path):
     seen: list[list[str]] = []
     setting = Setting(runs=1, groups=1, group=2, budget=1.0)

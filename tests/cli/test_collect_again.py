@@ -213,6 +213,7 @@ def test_fewer_episodes_than_are_stored_names_the_number(
 # -- groups ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(1, 9))
 def test_a_group_is_of_one_task_and_ids_and_seeds_are_those_of_no_groups(
     episodes: int, group: int, tasks: int

@@ -1,10 +1,13 @@
 """`envgym data`: every command on a store that `envgym collect` made."""
 
+import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,6 +17,7 @@ from envgym.env import Step, StopReason
 from envgym.episode import Began, Episode, Turn
 from envgym.messages import Message
 from envgym.store import StoreReader, StoreWriter
+from envgym.whole import new_target
 
 
 @pytest.fixture
@@ -91,6 +95,37 @@ def test_contexts_are_packed_into_a_file(envgym, tmp_path):
     cut = told(envgym(*pack[:-2], "5", "--longer", "cut", "--out", str(tmp_path / "cut.parquet"), "--json"))
     assert (cut["rows"], cut["contexts"], cut["too_long"]) == (2, 2, 1)
     assert envgym(*pack, str(tmp_path / "no.parquet"), "--train", "everything").code == 2
+    ran = envgym(*pack, str(tmp_path / "tool.parquet"), "--train", "tool")
+    assert (ran.code, "none of its 3 episodes has a token of the role tool with its id" in ran.err) == (0, True)
+    ran = envgym(
+        *pack[:-2], "5", "--longer", "drop", "--out", str(tmp_path / "five.parquet"), "--where", "id == 'b'"
+    )
+    assert (ran.code, "all 1 contexts are longer than --length 5, and --longer drop leaves none" in ran.err) == (
+        0,
+        True,
+    )
+
+
+def test_a_pack_of_nothing_is_not_taken_for_a_data_set(envgym, played, tmp_path):
+    ran = envgym("data", "pack", str(played), "--length", "8", "--out", str(tmp_path / "r.parquet"), "--json")
+    assert (ran.code, json.loads(ran.out)["rows"]) == (0, 0)
+    assert ran.err == (
+        f"envgym: {played}: none of its 12 episodes has a token of the role sampled with its id, so nothing was "
+        "packed\n"
+    )
+    with StoreWriter(tmp_path / "empty"):
+        pass
+    ran = envgym("data", "pack", str(tmp_path / "empty"), "--length", "8", "--out", str(tmp_path / "e.parquet"))
+    assert (ran.code, "it holds no episode that has ended, so nothing was packed" in ran.err) == (0, True)
+
+
+def test_damage_that_costs_nothing_is_told_and_does_not_fail(envgym, played):
+    (about,) = played.glob("shards/*/shard.json")
+    about.write_bytes(b"{}")
+    for command in (("data", "stats", str(played)), ("show", str(played))):
+        ran = envgym(*command)
+        assert (ran.code, f"{about.parent}" in ran.err) == (0, True), "it is told"
+    assert len(json.loads(envgym("data", "stats", str(played), "--json").out)["damage"]) == 1
 
 
 def test_contaminated_episodes_are_dropped_and_named(envgym, played, tmp_path):
@@ -254,7 +289,7 @@ def test_what_is_exported_and_imported_is_the_same(envgym, played, tmp_path, for
     assert told(envgym("data", "import", str(out), "--from", form, "--out", str(back), "--json"))["imported"] == 12
     assert {one.id: one for one in StoreReader(back)} == {one.id: one for one in StoreReader(played)}
     ran = envgym("data", "export", str(played), "--to", form, "--out", str(out))
-    assert (ran.code, "exists" in ran.err) == (1, True)
+    assert (ran.code, "exists" in ran.err) == (2, True)
 
 
 def test_an_import_lists_what_no_episode_holds_and_stores_images(envgym, tmp_path):
@@ -308,9 +343,58 @@ def test_credit_is_a_table_beside_the_store(envgym, played, tmp_path):
     table = pq.read_table(out)
     assert sorted(table.column("episode").to_pylist()) == sorted(StoreReader(played).ids)
     ran = envgym("data", "credit", str(played), *options)
-    assert (ran.code, ran.err) == (1, f"envgym: {out} exists already; remove it or choose another name\n")
-    ran = envgym("data", "credit", str(played), *options[:-1], str(tmp_path / "none/x.parquet"))
-    assert (ran.code, ran.err.endswith(f"there is no folder {tmp_path / 'none'}\n")) == (1, True)
+    assert (ran.code, ran.err) == (2, f"envgym: {out} exists already; remove it or choose another name\n")
+    for command in (options[:-1], ("--length", "8", "--out")):
+        name = "credit" if "--scheme" in command else "pack"
+        ran = envgym("data", name, str(played), *command, str(tmp_path / "none/x.parquet"))
+        assert (ran.code, ran.err.endswith(f"there is no folder {tmp_path / 'none'}\n")) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["credit"], ["pack", "--length", "8"]], ids=" ".join)
+def test_a_table_whose_writing_is_killed_is_not_there_and_can_be_made_again(envgym, played, tmp_path, command):
+    """A half of a Parquet file under its name would be in the way, and no reader could tell why."""
+    out = tmp_path / "table.parquet"
+    name, *rest = command
+    arguments = ["data", name, str(played), *rest, "--out", str(out)]
+    killing = (
+        "import os, signal, sys, envgym.cli, pyarrow.parquet\n"
+        "pyarrow.parquet.ParquetWriter.close = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "sys.exit(envgym.cli.run(sys.argv[1:]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", killing, *arguments], capture_output=True, timeout=60)
+    assert (ran.returncode, out.exists()) == (-9, False), ran
+    assert len(list(tmp_path.glob(".table.parquet.part-*"))) == 1, "it was killed while it wrote"
+    assert envgym(*arguments).code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["played", "table.parquet"]
+
+
+def test_a_store_that_is_not_ours_to_write_is_named_and_not_its_lock(envgym, played):
+    with tempfile.TemporaryDirectory() as top:  # which others may enter, unlike pytest's
+        os.chmod(top, 0o755)
+        store = shutil.copytree(played, f"{top}/store")
+        Path(store, "lock").chmod(0o444)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(4242)
+        try:
+            ran = envgym("data", "compact", store)
+        finally:
+            if root:
+                os.seteuid(0)
+        assert (ran.code, ran.err) == (2, f"envgym: {store}: Permission denied\n")
+
+
+def test_a_full_disk_names_what_was_to_be_made_and_not_where_it_was_begun(tmp_path):
+    target = tmp_path / "out"
+    for named in ((), (str(tmp_path / f".out.part-{os.getpid()}"),)):
+        with pytest.raises(OSError, match="No space left") as caught, new_target(target):
+            raise OSError(errno.ENOSPC, "as told", *named)
+        assert caught.value.filename == str(target)
+    with pytest.raises(OSError, match="other") as caught, new_target(target):
+        raise OSError(errno.EIO, "other", "source")
+    assert caught.value.filename == "source", "what was read is not what is made"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_credited_is_said(envgym, tmp_path):
@@ -388,7 +472,7 @@ def test_what_a_terminal_cannot_show_is_escaped(tmp_path):
 
 def test_a_path_that_the_caller_named_needs_no_traceback(envgym, tmp_path):
     ran = envgym("data", "import", str(tmp_path), "--from", "chat", "--out", str(tmp_path / "s"))
-    assert (ran.code, "Is a directory" in ran.err, "--debug" in ran.err) == (1, True, False)
+    assert (ran.code, "Is a directory" in ran.err, "--debug" in ran.err) == (2, True, False)
 
 
 def test_what_means_nothing_is_said_and_does_not_fail(envgym, played, tmp_path):
@@ -409,6 +493,11 @@ def test_what_means_nothing_is_said_and_does_not_fail(envgym, played, tmp_path):
         (("stats", "{tmp}"), "is no store"),
         (("filter", "{store}", "--out", "{out}", "--where", "rewrd > 1"), "there is no column 'rewrd'"),
         (("filter", "{store}", "--out", "{tmp}"), "holds other things and no store"),
+        (("filter", "{store}", "--out", "{store}/lock/x"), "{store}/lock/x: Not a directory"),
+        (("filter", "{store}", "--out", "{out}", "--where", ""), "the query '' says nothing; write a comparison"),
+        (("export", "{store}", "--to", "chat", "--out", "{tmp}"), "{tmp} exists already"),
+        (("pack", "{store}", "--length", "8", "--out", "{tmp}"), "{tmp} exists already"),
+        (("credit", "{store}", "--out", "{tmp}"), "{tmp} exists already"),
         (("sample", "{store}", "--out", "{out}", "-n", "99"), "holds 12; draw fewer"),
         (("split", "{store}", "a=x", "--out", "{out}"), "'a=x' is not of the form name=share"),
         (("split", "{store}", "a=0.5", "--out", "{out}"), "add up to 1"),
@@ -435,7 +524,7 @@ def test_a_mistake_is_one_line(envgym, played, tmp_path, arguments, said):
     names = {"none": tmp_path / "none", "tmp": tmp_path, "store": played, "out": tmp_path / "out"}
     ran = envgym("data", *(argument.format(**names) for argument in arguments))
     assert (ran.code, ran.out) == (2, "")
-    assert said in ran.err
+    assert said.format(**names) in ran.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["played"], "nothing is left of it"
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from envgym_agents.tokenizer import train_tokenizer
 
 from envgym.messages import Message
 from envgym.store import StoreReader, StoreWriter
@@ -50,7 +49,10 @@ def test_subgoals_and_goals_are_said_of_real_episodes_once_and_read_again(envgym
     assert first_lower
 
 
+@pytest.mark.slow
 def test_span_feedback_is_credited_by_the_words_a_tokenizer_finds(envgym, tmp_path):
+    from envgym_agents.tokenizer import train_tokenizer  # torch, which no core test of the command line needs
+
     tokenizer = train_tokenizer(["go left go right"], vocab_size=280)
     tokenizer.save_pretrained(tmp_path / "model")
     store, out = tmp_path / "store", str(tmp_path / "said.jsonl")

@@ -41,6 +41,22 @@ def test_help_imports_nothing_heavy_and_no_leaf():
     assert not loaded & {"envgym_agents", "envgym_environments", "envgym_sandboxes"}
 
 
+@pytest.mark.slow
+def test_a_list_imports_no_package_of_an_environment():
+    """Its descriptions are read where the sources say them, so that it takes a moment."""
+    program = (
+        "import json, sys, envgym.cli; code = envgym.cli.run(['list']);"
+        "print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    code, modules = json.loads(done.stderr)
+    assert code == 0
+    loaded = {name.partition(".")[0] for name in modules}
+    heavy = {"torch", "docker", "libcst", "textarena", "textworld", "reasoning_gym", "playwright", "minari", "PIL"}
+    assert not loaded & heavy
+    assert not loaded & {"envgym_agents", "envgym_sandboxes"}
+
+
 def test_a_misspelt_command_gets_the_nearest_one(envgym):
     ran = envgym("colect")
     assert (ran.code, ran.out) == (2, "")
@@ -92,6 +108,8 @@ def _raise(error: BaseException):
         (ValueError("turns is 0;\nit must be at least 1"), 2, "envgym: turns is 0;; it must be at least 1\n"),
         (SandboxDied("the sandbox is gone"), 1, "envgym: the sandbox is gone (--debug shows where)\n"),
         (OSError(28, "No space left", "/a b"), 1, "envgym: /a b: No space left (--debug shows where)\n"),
+        (FileNotFoundError(2, "No such file", "/a b"), 2, "envgym: /a b: No such file\n"),
+        (FileExistsError("a exists already"), 2, "envgym: a exists already\n"),
         (typer.Abort(), 1, "envgym: aborted\n"),
         (typer.Exit(7), 7, ""),
     ],

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from envgym.cli.new import write_skeleton
 from envgym.cli.skeleton import files_of
-from envgym.testing import check_tasks
+from envgym.testing import check_env_sync, check_tasks
 
 
 def _run(*command: str, site: Path, cwd: Path | None = None) -> str:
@@ -38,6 +39,9 @@ def test_the_skeleton_installs_passes_its_checks_and_plays(envgym, tmp_path):
     assert "number-game" in _run(*_CLI, "list", site=site)
     assert "the contract is kept" in _run(*_CLI, "check", "number-game", site=site)
     assert "8 episodes of number-game by random" in _run(*_CLI, "collect", "number-game", "-n", "8", site=site)
+    training = (place / "README.md").read_text().partition("\nenvgym train ")[2].partition("\n```")[0]
+    planned = _run(*_CLI, "train", *shlex.split(training.replace("\\\n", "")), "--plan", site=site, cwd=tmp_path)
+    assert "expert 'random' plays" in planned, "the command of its README is one"
     options = ("-q", "-p", "no:cacheprovider", "--rootdir", str(place))
     assert "1 passed" in _run("-m", "pytest", *options, "tests", site=site, cwd=place)
 
@@ -65,6 +69,14 @@ def test_the_skeleton_has_tasks_to_train_on_and_others_to_evaluate_on(tmp_path, 
     tasks = importlib.import_module("split_game_env").SPEC.tasks()
     check_tasks(tasks, splits=("train", "heldout"), seeded=True)
     assert {task.split for task in tasks} == {"train", "heldout"}
+
+
+@pytest.mark.parametrize("name", ["task", "step", "env-spec", "none", "true", "class", "json", "spec", "tasks"])
+def test_no_name_hides_what_the_skeleton_uses(tmp_path, monkeypatch, name):
+    write_skeleton(name, tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = importlib.import_module(f"{name.replace('-', '_')}_env").SPEC
+    check_env_sync(lambda: spec.make(spec.tasks()[0]), seeds=range(2), uses_seed=True)
 
 
 @pytest.mark.parametrize("name", ["Game", "my_game", "-x", "a--b", "3d", ""])

@@ -59,6 +59,7 @@ def sample(name: str) -> TaskSet:
     return TaskSet(evenly(tasks, HERE[name]))
 
 
+@pytest.mark.slow
 def test_the_sample_of_textarena_has_one_of_each_kind_those_that_are_played_by_name_among_them() -> None:
     kinds = [str(task.metadata["game"]).partition("-v0")[0] for task in sample("textarena")]
     assert len(kinds) == len(set(kinds)) == HERE["textarena"] == 22

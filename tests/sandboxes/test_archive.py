@@ -335,6 +335,7 @@ def seen(top):
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(tree=st.dictionaries(NAMES, TREES, max_size=5))
 def test_what_is_packed_is_unpacked_as_it_was(tmp_path_factory, tree):

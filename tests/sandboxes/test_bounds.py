@@ -13,7 +13,7 @@ from envgym_sandboxes.landlock_backend import LandlockBackend
 from envgym_sandboxes.state import remove_cgroup
 from envgym_sandboxes.tree import live_processes
 
-pytestmark = [pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.timeout(120)]
 
 if not landlock.abi():
     pytest.skip(landlock.absence(), allow_module_level=True)
@@ -44,17 +44,18 @@ async def fill(sandbox):
 
 
 HOGS = {
-    "four processes": (
+    "four processes": (  # which of them is killed is not said: who has children ends with the first of them
         "import os, sys, time\nchildren = [pid for pid in [os.fork(), os.fork()] if pid]\n"
-        "x = bytearray(80 << 20); x[::4096] = b'1' * 20480; time.sleep(2)\n"
-        "sys.exit(any([os.waitpid(pid, 0)[1] for pid in children]))"
+        "x = bytearray(80 << 20); x[::4096] = b'1' * 20480\n"
+        "try: os.wait()\nexcept ChildProcessError: time.sleep(4245)\nsys.exit(1)"
     ),
     "files in memory": (
         "import os, time\nfds = [os.memfd_create('x') for _ in range(20)]\n"
-        "for fd in fds: os.write(fd, bytes(15 << 20))\ntime.sleep(50)"
+        "for fd in fds: os.write(fd, bytes(15 << 20))\ntime.sleep(4245)"
     ),
-    "shared memory": "import mmap, time\nm = mmap.mmap(-1, 300 << 20)\nm.write(bytes(300 << 20))\ntime.sleep(50)",
+    "shared memory": "import mmap, time\nm = mmap.mmap(-1, 300 << 20)\nm.write(bytes(300 << 20))\ntime.sleep(4245)",
 }
+"""They hold on to it for an hour: however seldom a busy machine looks, it is long before they end by themselves."""
 
 
 @pytest.mark.slow
@@ -63,9 +64,8 @@ def test_memory_is_bounded_for_all_processes_together(make_ungrouped, run, small
     async def main():
         async with make_ungrouped() as backend, await backend.create(small) as sandbox:
             await sandbox.exec("kept=1")
-            began = time.monotonic()
-            result = await sandbox.exec(["python3", "-S", "-c", HOGS[kind]], timeout_s=20)
-            assert time.monotonic() - began < 10, result
+            result = await sandbox.exec(["python3", "-S", "-c", HOGS[kind]], timeout_s=50)
+            assert not result.timed_out, f"the bound ends it, not the deadline: {result}"
             assert result.exit_code in (-9, 1), f"killed, or told that there is no memory: {result}"
             assert result.out_of_memory or b"MemoryError" in result.stderr or b"Cannot allocate" in result.stderr
             result = await sandbox.exec("echo $kept")
@@ -199,11 +199,11 @@ for directory in range(300):
 def test_files_that_hold_nothing_are_noticed_by_their_number(make_ungrouped, run, small):
     async def main():
         async with make_ungrouped() as backend, await backend.create(small) as sandbox:
-            result = await sandbox.exec(["python3", "-S", "-c", MANY], timeout_s=30)
+            result = await sandbox.exec(["python3", "-S", "-c", MANY], timeout_s=100)
             assert not result.ok, result
             assert b"Resources.inodes" in result.stderr, result
             assert not (await sandbox.exec("echo x > y")).ok
-            assert (await sandbox.exec("rm -r d*", timeout_s=30)).ok
+            assert (await sandbox.exec("rm -r d*", timeout_s=100)).ok
             assert (await sandbox.exec("echo x > y")).ok
 
     run(main())

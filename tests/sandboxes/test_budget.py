@@ -2,7 +2,6 @@
 
 import os
 import stat
-import time
 from pathlib import Path
 
 import pytest
@@ -52,14 +51,12 @@ def test_a_command_ends_when_its_processor_time_is_used_up(make_any, run, world)
         async with make_any() as backend, await backend.create(bounded(world, command_cpu_s=0.4)) as sandbox:
             await sandbox.exec("kept=yes")
             for name, command in BURNERS.items():
-                began = time.monotonic()
                 result = await sandbox.exec(command)
                 assert result.out_of_cpu, f"{name}: {result}"
                 assert result.timed_out, f"{name}: {result}"
                 assert result.exit_code is None, f"{name}: {result}"
                 assert result.cpu_s is not None, f"{name}: {result}"
                 assert 0.3 <= result.cpu_s < 1.5, f"{name}: {result}"
-                assert time.monotonic() - began < 15, f"{name}: {result}"
                 result = await sandbox.exec(
                     "echo $kept; ps -e -o stat=,args= | grep -c '[d]o :; done\\|[d]o /bin/true'"
                 )

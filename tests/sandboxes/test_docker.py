@@ -334,6 +334,7 @@ def test_what_devices_carry_is_bounded_where_a_world_asks_for_it(make_docker, bo
 # -- worlds and engines that do not fit ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_worlds_that_no_container_can_have_are_refused(make_docker, boxed, run):
     wrong = [
         ({"image": "host"}, "envgym images build"),

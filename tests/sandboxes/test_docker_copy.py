@@ -55,11 +55,10 @@ def test_set_up_commands_that_meet_the_end_of_the_backend_leave_no_container(mak
         for lead_s in (0.1, 0.4, 0.8):
             backend = make_copying()
             await (await backend.create(boxed)).close()
-            making = asyncio.ensure_future(backend.create(boxed.model_copy(update={"setup": ("sleep 10",)})))
+            endless = boxed.model_copy(update={"setup": ("sleep 4245",)})
+            making = asyncio.ensure_future(backend.create(endless))
             await asyncio.sleep(lead_s)
-            began = time.monotonic()
-            await backend.close()
-            assert time.monotonic() - began < 9, "the command is not waited for"
+            await backend.close()  # which does not wait for the command: it would not be back before the test's end
             with pytest.raises(InfrastructureFailure, match="this docker-copy backend is closed"):
                 await making
 
@@ -120,6 +119,7 @@ def test_an_engine_elsewhere_serves_too(make_copying, boxed, run):
     run(main())
 
 
+@pytest.mark.slow
 def test_the_agent_is_alone_with_its_streams(make_copying, boxed, run):
     look = "tr '\\0' ' ' < /proc/1/cmdline | cut -c1-20; kill -9 1; kill -15 1; ls -l /proc/1/fd"
 
@@ -172,6 +172,7 @@ def test_m_kill_9_of_the_owner_ends_its_containers(make_copying, state, containe
     assert containers(owner.pid) == []
 
 
+@pytest.mark.slow
 def test_a_killed_container_is_a_dead_sandbox(make_copying, boxed, run, containers):
     async def main():
         async with make_copying() as backend, await backend.create(boxed) as sandbox:
@@ -188,6 +189,7 @@ def test_a_killed_container_is_a_dead_sandbox(make_copying, boxed, run, containe
     run(main())
 
 
+@pytest.mark.slow
 def test_a_sandbox_whose_output_nobody_takes_is_closed_at_once(make_copying, boxed, run, tmp_path, containers):
     """An engine waits with a removal until all that a container wrote has been taken, by those who are attached."""
 
@@ -226,6 +228,7 @@ def test_an_agent_does_not_live_in_a_part_of_a_state(tmp_path):
     assert "could not be brought" in str(life.said[0]["dead"])
 
 
+@pytest.mark.slow
 def test_a_state_is_copied_with_what_its_owner_kept_himself_out_of(make_copying, boxed, run):
     """The agent has no rights above those of the files' owner, whom a closed directory lets neither in nor out."""
     odd = "mkdir -p shut/below; echo kept > shut/file; echo > last; chmod 6755 last; mkfifo pipe; "
@@ -247,6 +250,7 @@ def test_a_state_is_copied_with_what_its_owner_kept_himself_out_of(make_copying,
     run(main())
 
 
+@pytest.mark.slow
 def test_worlds_that_cannot_be_copied_are_refused(make_copying, boxed, run):
     bounds = {"file_bytes": 1 << 20, "inodes": 1000, "io_bytes_s": 1 << 20}
     wrong = [({"image": "host"}, "image"), ({"workdir": "/"}, "workdir"), ({"files": {"/etc/x": ""}}, "outside")]

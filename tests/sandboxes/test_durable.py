@@ -33,6 +33,7 @@ def things(kept):
     return sorted((kept / "objects").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [NamespaceBackend, LocalBackend, LandlockBackend])
 def test_a_durable_snapshot_is_restored_by_another_backend_without_its_trees(state, run, kept, planted, kind):
     world = World(
@@ -389,6 +390,7 @@ def test_the_store_is_readable_by_its_owner_only(make, run, kept):
     assert Path(kept).is_dir()
 
 
+@pytest.mark.slow
 def test_who_takes_and_who_releases_at_once_do_not_wait_for_each_other_for_good(make, run):
     """A lock that is shared over several calls needs threads, which must not all wait for that lock."""
 

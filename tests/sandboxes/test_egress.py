@@ -736,6 +736,7 @@ def test_programs_find_the_way_out_by_their_environment_and_nothing_else_gets_ou
     run(main())
 
 
+@pytest.mark.slow
 def test_much_goes_through_whole_and_many_at_once(make, run, world):
     async def much(reader, writer):
         await reader.readuntil(b"\r\n\r\n")

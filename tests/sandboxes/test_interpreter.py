@@ -5,7 +5,6 @@ import base64
 import json
 import subprocess
 import sys
-import time
 import zlib
 
 import pytest
@@ -246,6 +245,7 @@ def test_branches_are_bounded(inside):
     inside(test, branches=4)
 
 
+@pytest.mark.slow
 def test_what_a_fork_cannot_have_is_named(inside):
     async def test(one, _sandbox):
         setup = {
@@ -316,11 +316,14 @@ def test_a_process_that_ends_between_cells_is_replaced_and_it_is_said(inside):
 @pytest.mark.slow
 def test_cells_of_several_branches_run_at_once_and_those_of_one_in_turn(inside):
     async def test(one, _sandbox):
-        await one.run("import time")
+        await one.run(
+            "import os, time\nos.mkdir('/tmp/met')\n"
+            "def meet(number, of):\n    open(f'/tmp/met/{number}', 'w').close()\n"
+            "    while len(os.listdir('/tmp/met')) < of: time.sleep(0.01)\n"
+        )
         forks = [await one.fork() for _ in range(6)]
-        began = time.monotonic()
-        await asyncio.gather(*(fork.run("time.sleep(1)") for fork in forks))
-        assert time.monotonic() - began < 4
+        met = await asyncio.gather(*(fork.run(f"meet({n}, 6)", timeout_s=60) for n, fork in enumerate(forks)))
+        assert all(result.ok for result in met), f"in turn the first would wait for the last for ever: {met}"
         await asyncio.gather(*(one.run(f"seen = [*globals().get('seen', []), {n}]") for n in range(8)))
         assert await value(one, "sorted(seen)") == str([*range(8)])
         for fork in forks:
@@ -330,15 +333,14 @@ def test_cells_of_several_branches_run_at_once_and_those_of_one_in_turn(inside):
 
 
 def test_a_cell_that_nobody_waits_for_is_interrupted(inside):
-    async def test(one, _sandbox):
-        running = asyncio.ensure_future(one.run("x = 1\nimport time\ntime.sleep(60)\nx = 2", timeout_s=100))
+    async def test(one, sandbox):
+        endless = "x = 1\nimport time\nopen('/tmp/begun', 'w').close()\ntime.sleep(4245)\nx = 2"
+        running = asyncio.ensure_future(one.run(endless, timeout_s=4000))
         waiting = asyncio.ensure_future(one.run("y = 1"))
-        await asyncio.wait([running], timeout=0.5)
+        assert (await sandbox.exec("until [ -e /tmp/begun ]; do sleep 0.01; done", timeout_s=60)).ok
         running.cancel()
         waiting.cancel()
-        began = time.monotonic()
-        assert await value(one, "x, 'y' in dir()") == "(1, False)"
-        assert time.monotonic() - began < 20
+        assert await value(one, "x, 'y' in dir()") == "(1, False)", "which waits for the cell, did it go on"
 
     inside(test)
 
@@ -364,6 +366,7 @@ def test_a_snapshot_of_the_sandbox_goes_on_beside_it_and_is_partial(make, run, w
     run(main())
 
 
+@pytest.mark.slow
 def test_a_closed_interpreter_leaves_nothing_that_is_still_dying(make, run, world):
     async def main():
         async with make() as backend, await backend.create(world) as sandbox:

@@ -128,6 +128,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["make", "make_landlock"])
 def test_where_no_process_has_room_a_command_says_so_and_the_sandbox_goes_on(request, run, kind):
     make = request.getfixturevalue(kind)

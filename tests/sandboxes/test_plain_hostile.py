@@ -199,6 +199,7 @@ def test_a_redirection_to_nowhere_is_a_page(tmp_path):
     assert view.text == "here"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/fields", "/names"])
 def test_a_page_that_is_costly_to_name_is_named_in_time(tmp_path, path):
     began = time.process_time()

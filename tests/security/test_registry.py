@@ -34,6 +34,7 @@ def attacks() -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_declared_weakness_names_an_attack_and_a_backend():
     assert len(set(NAMES)) == len(BACKENDS)
     for attack, backend in WEAKER:
@@ -53,6 +54,7 @@ def test_a_weakness_is_found_by_the_name_that_pytest_gives_an_attack():
         assert weakness("test_of_none[x]", backends[name], frozenset()) is None
 
 
+@pytest.mark.slow
 def test_every_attack_is_run_in_every_backend_and_there_are_many():
     every = set.union(*attacks().values())
     for name, found in attacks().items():

@@ -508,6 +508,7 @@ def test_a_split_that_datasets_cannot_name_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
+@pytest.mark.slow
 def test_a_format_whose_package_is_missing_names_the_extra() -> None:
     program = (
         "import sys; sys.modules['minari'] = None\n"

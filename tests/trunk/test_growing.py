@@ -226,6 +226,7 @@ def test_no_more_worlds_stand_ready_than_are_wanted_and_what_is_shared_is_not_pl
         assert recorded.steps > count.steps
 
 
+@pytest.mark.slow
 def test_states_are_drawn_evenly_or_by_what_was_least_likely():
     group = grown(Forking(points=1), number=400)
     long = [one for one in group if one.parent is None and len(one.turns) == 5]

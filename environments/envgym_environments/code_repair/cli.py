@@ -13,10 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from envgym.errors import StoreCorrupt
 from envgym.progress import Bar
 from envgym.registry import make_backend
-from envgym.task import Task, TaskSet, evenly
+from envgym.task import Task, evenly
 from envgym_environments.code_repair.difficulty import difficulty
 from envgym_environments.code_repair.factory import Plan, Verdict, Yield
 from envgym_environments.code_repair.filtering.cli import filter_command, licences
@@ -206,7 +205,7 @@ def index(
     file: _File = None,
 ) -> None:
     """Write what is needed to make the same tasks again, without any package's code."""
-    tasks = _load(file or default_path())
+    tasks = load_tasks(file or default_path())
     with _naming(out):
         write_index(tasks, out)
     typer.echo(f"the index of {len(tasks)} tasks is in {out}")
@@ -237,7 +236,7 @@ def certify_tasks(
     as_json: _Json = False,
 ) -> None:
     """Run tasks again under other conditions. Exit status 1 where one does not do what its lists say."""
-    chosen = evenly(_load(file or default_path()), most)
+    chosen = evenly(load_tasks(file or default_path()), most)
 
     async def work() -> list[Task | str]:
         async with make_backend(backend) as place:
@@ -270,7 +269,7 @@ def stats(
 ) -> None:
     """Tasks by package and split, and the yield of the build by operator and by package."""
     place = file or default_path()
-    tasks = _load(place)
+    tasks = load_tasks(place)
     yields = load_yields(place)
     reach = reach_by_operator(task for task in tasks if not task.metadata.get("kind")) if fixes else None
     counts = Counter((task.split, str(task.metadata.get("package", ""))) for task in tasks)
@@ -301,7 +300,7 @@ def show(
     as_json: _Json = False,
 ) -> None:
     """One task: its prompt, its tests, and with --gold the patch that repairs it. As JSON: the whole task."""
-    task = _named(_load(file or default_path()), task_id)
+    task = _named(load_tasks(file or default_path()), task_id)
     if as_json:
         record = task.model_dump(mode="json")
         record["metadata"] = {key: value for key, value in task.metadata.items() if gold or key != "gold"}
@@ -327,14 +326,6 @@ def _named(tasks: Sequence[Task], task_id: str) -> Task:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise typer.BadParameter(f"{task_id!r} is the end of several task ids: {some}{more}", param_hint="ID")
     return exact[0]
-
-
-def _load(place: Path) -> TaskSet:
-    """The tasks of a file. A damaged one is the world's fault, as a missing one is: the same exit status."""
-    try:
-        return load_tasks(place)
-    except ValueError as error:
-        raise StoreCorrupt(str(error)) from error
 
 
 @contextmanager

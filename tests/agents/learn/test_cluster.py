@@ -114,6 +114,7 @@ def test_a_plan_counts_a_learner_where_it_is_placed_and_refuses_a_node_that_cann
         plan.check()
 
 
+@pytest.mark.slow
 def test_the_command_plans_a_cluster_without_starting_one_and_refuses_what_it_cannot_hold(capsys):
     common = ["train", "--plan", "--out", "none", "--set", "cluster.host_cpus=2"]
     assert run([*common, "--set", "cluster.workers=2"]) == 0
@@ -184,6 +185,7 @@ def test_an_address_where_something_else_listens_is_said_at_once(said):
         answering.join()
 
 
+@pytest.mark.slow
 def test_auto_where_no_cluster_runs_is_said_at_once(tmp_path):
     """In a process namespace of its own: other tests' clusters are none of its."""
     ask = "from envgym_agents.learn.cluster.reach import reached; reached('auto')"

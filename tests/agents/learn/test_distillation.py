@@ -88,6 +88,7 @@ def test_a_teacher_is_looked_at_before_anything_is_made(tmp_path):
         check_teacher(config(other, estimate="exact"), tokenizer, len(tokenizer))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [{"kind": "distill"}, EXACT])
 def test_an_update_brings_the_student_nearer_to_its_teacher_on_what_it_sampled(model_factory, turn, episode, loss):
     """Prompts with every first token, sampled from the student itself, whose outcomes are all the same."""

@@ -114,6 +114,7 @@ def groups_of(found: Run) -> list[Group]:
     return [group for _, collected, _ in found for group in collected.whole]
 
 
+@pytest.mark.slow
 @settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     points=st.integers(1, 3), times=st.integers(1, 2), by=st.sampled_from(["uniform", "entropy"]),
@@ -241,6 +242,7 @@ def test_a_fork_whose_parent_does_not_train_is_not_learned_from_again(turn, epis
         assert [one.id for one in replay.state().episodes] == kept
 
 
+@pytest.mark.slow
 def test_a_world_that_does_not_repeat_itself_loses_its_forks_and_the_groups_go_on(run, vault):
     class Moody(vault.make):
         asked = 0

@@ -50,6 +50,7 @@ def config_of(store, **warm):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_was_imagined_has_no_token_that_trains_until_a_student_writes_it_in_its_own(store, vault):
     config = config_of(store)
     with StoreReader(store) as reader:

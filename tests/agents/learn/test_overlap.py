@@ -389,6 +389,7 @@ def test_a_policy_that_samples_from_the_learners_own_weights_is_refused(uneven, 
         asyncio.run(made.run())
 
 
+@pytest.mark.slow
 def test_the_policy_that_trains_models_samples_from_each_weights_that_are_published(vault, tmp_path):
     """Chat agents over batched passes and cached contexts, while a learner updates its copy in another thread."""
     actions = ["act:read", *(f"act:press-{panel}" for panel in "ab"), *(f"act:open-{digit}" for digit in "012")]

@@ -93,6 +93,7 @@ def play(vault, model_factory, word_agents, word_policy, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_groups_are_cut_down_to_those_that_are_learned_from_and_the_others_are_stored_and_counted(play):
     _, history = play(ROC)
     assert max(told["staleness_max"] for _, _, told in history) <= 1
@@ -107,6 +108,7 @@ def test_groups_are_cut_down_to_those_that_are_learned_from_and_the_others_are_s
             assert abs(wins - 4 * all_wins / 7) <= 1, "in the shares of successes and failures"
 
 
+@pytest.mark.slow
 def test_each_group_goes_on_for_as_many_rounds_as_its_own_samples_ask_for(play):
     _, history = play(ADAPTIVE)
     adaptive, sizes = adaptive_of(ADAPTIVE), set()
@@ -160,6 +162,7 @@ def test_the_mean_of_what_was_sampled_is_that_of_the_group_itself(play):
         assert all(abs(sum(credits)) < 1e-5 for credits in by_group.values())
 
 
+@pytest.mark.slow
 def test_a_critic_learns_beside_the_policy_which_rests_until_it_is_warm(play):
     _, history = play(CRITIC)
     versions = [told["version"] for _, _, told in history]
@@ -187,6 +190,7 @@ def test_a_killed_run_has_its_baselines_again(play, config):
     assert len(names) == len(set(names)), "nothing trains as new twice"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("die_at", [3, 5])
 def test_what_came_in_while_the_learner_learned_is_told_once_also_by_a_run_that_is_killed(play, die_at):
     """Of such groups a checkpoint has to know: they are told in the step after it, and a running mean sees them."""
@@ -205,6 +209,7 @@ def test_what_came_in_while_the_learner_learned_is_told_once_also_by_a_run_that_
     assert survived[-1][0].tokens == tokens
 
 
+@pytest.mark.slow
 def test_a_group_whose_greedy_member_is_lost_is_learned_from_by_nobody(play, vault):
     async def stumbles(self, action):
         if self.stumbles and self.turns == 1:

@@ -95,6 +95,7 @@ def test_two_runs_from_one_seed_give_bit_identical_weights(loop):
     assert max(m["sampler_gap"] for m in history) < 1e-4
 
 
+@pytest.mark.slow
 @settings(max_examples=6, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 2**31),
@@ -181,6 +182,7 @@ def test_what_a_truncated_episode_did_not_see_is_worth_what_is_declared(turn, ep
     assert teaches(group, plain.model_copy(update={"teaches": "all"}))
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_weights(loop):
     first, _ = loop(QUICK, "a")
     second, _ = loop(QUICK, "b", seed=1)

@@ -222,6 +222,7 @@ def test_text_that_is_not_python_is_refused() -> None:
         candidates("def f(:\n")
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     names=st.lists(st.text(string.ascii_lowercase, min_size=1, max_size=3), min_size=2, max_size=4, unique=True),

@@ -43,6 +43,7 @@ def test_another_licence_than_the_recipe_s_is_refused_and_leaves_nothing(small: 
     assert not list((cache / "trees").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_fetched_distribution_is_kept_and_not_fetched_again(small: Package, index: Path, tmp_path: Path) -> None:
     offline = ("--no-index", "--find-links", str(index))

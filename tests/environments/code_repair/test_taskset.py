@@ -194,6 +194,6 @@ def test_a_missing_task_file_and_a_damaged_one_have_one_exit_status(cache, tmp_p
     path.write_text(path.read_text().replace("small/1", "small/9"))
     for command in (["stats"], ["show", "small/2"]):
         for place, said in ((path, "changed by hand"), (tmp_path / "none", "no task file at")):
-            assert run(["tasks", *command, "--file", str(place)]) == 1
+            assert run(["tasks", *command, "--file", str(place)]) == 2, "it is --file that must be another"
             told = capsys.readouterr().err
             assert (told.count("\n"), said in told) == (1, True)

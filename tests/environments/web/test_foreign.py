@@ -85,6 +85,7 @@ def test_databases_of_others_are_read_whatever_is_in_them():
         made.close()
 
 
+@pytest.mark.slow
 def test_tables_that_are_ignored_are_not_graded_and_a_corrupt_file_is_the_worlds_fault():
     async def run():
         async with playing(number=1, app=replace(NOTES, ignored=("note",))) as (env, _):

@@ -291,6 +291,7 @@ def test_wrong_applications_and_tasks_are_refused_at_once():
         replace(NOTES, ignored="session")
 
 
+@pytest.mark.slow
 def test_programs_that_were_started_ahead_are_fresh_and_a_dead_one_is_not_taken():
     async def run():
         async with playing(ahead=1) as (env, backend):

@@ -27,6 +27,7 @@ def test_the_contract_holds_through_a_pool_of_several_backends(make, state, tmp_
     asyncio.run(asyncio.wait_for(kept, 230))
 
 
+@pytest.mark.slow
 def test_a_state_of_another_host_can_be_compared_with(make, run, world):
     async def main():
         async with PoolBackend([make, make]) as pool:
@@ -92,6 +93,7 @@ def test_durable_snapshots_outlive_the_backend_and_the_pool_that_took_them(make,
     run(main())
 
 
+@pytest.mark.slow
 def test_every_isolating_backend_tells_what_its_sandboxes_use(make, make_landlock, world, run):
     if "memory" not in controllers():
         pytest.skip("no memory cgroup for this user: sandboxes cannot tell what they use")

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import secrets
-import time
 from functools import partial
 from pathlib import Path
 
@@ -113,6 +112,7 @@ def test_a_server_that_is_gone_is_waited_for_while_the_other_serves(make, run, w
     run(main())
 
 
+@pytest.mark.slow
 def test_sandboxes_tell_what_they_use(make, run, world):
     if "memory" not in controllers():
         pytest.skip("no memory cgroup for this user: namespace sandboxes cannot tell what they use")
@@ -145,13 +145,12 @@ def test_a_storm_of_starts_leaves_running_sandboxes_alone(make, run, world):
             for _ in range(10):  # so that what a sandbox of this world uses is known
                 await (await pool.create(world)).close()
             storm = [asyncio.ensure_future(pool.create(world)) for _ in range(100)]
-            waits = []
+            commands = 0
             while not all(task.done() for task in storm):
-                began = time.monotonic()
                 assert (await steady.exec(["true"])).ok
-                waits.append(time.monotonic() - began)
+                commands += 1
             made = await asyncio.gather(*storm)
-            assert sorted(waits)[len(waits) // 2] < 0.25
+            assert commands > 20, "behind the starts a command would be one of a hundred; beside them it is many"
             await asyncio.gather(*(sandbox.close() for sandbox in made))
 
     run(main())
@@ -203,6 +202,7 @@ def test_a_hundred_idle_sandboxes_fit_where_ten_could_take_all(make, run):
     run(main())
 
 
+@pytest.mark.slow
 def test_a_pool_of_a_remote_pool_ends_in_order(make, run, world, state):
     async def main():
         token = "t" * 32

@@ -81,6 +81,7 @@ def test_a_server_survives_whatever_a_client_sends(said):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @LAW
 @given(said=SAID)
 @example(said=[protocol.encode({"id": 1, "done": {}}, b"x" * 100)])

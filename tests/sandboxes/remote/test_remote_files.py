@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -224,13 +223,12 @@ def test_large_files_travel_and_nobody_waits_for_them(served, run, tmp_path):
                 assert result.stdout.split()[0] == (await sandbox.exec("md5sum < w")).stdout.split()[0]
 
             async with await client.create(World()) as other:
-                moving, waits = asyncio.ensure_future(transfers()), []
+                moving, commands = asyncio.ensure_future(transfers()), 0
                 while not moving.done():
-                    began = time.monotonic()
                     assert (await other.exec(["true"])).ok
-                    waits.append(time.monotonic() - began)
+                    commands += 1
                 await moving
-                assert sorted(waits)[len(waits) // 2] < 1.0
+                assert commands > 12, "behind six transfers there would be six"
 
     run(main())
     assert not list(default_root().glob(f"{served.process.pid}-*/files-*/*"))

@@ -1,27 +1,38 @@
 """`envgym sandboxes serve` as a shell meets it: what it prints, and how a mistake is said."""
 
 import signal
-import subprocess
-import sys
+from dataclasses import dataclass
 
 import pytest
+from envgym_sandboxes.remote.cli import sandboxes_command
 
+from envgym.cli import run as run_command
 from envgym.errors import InfrastructureFailure
+from envgym.registry import names, register
 from envgym.task import World
 
 pytestmark = pytest.mark.timeout(60)
 
 
-def serve(*arguments):
-    """A finished run of the command line, whether or not the entry point is installed."""
-    code = (
-        "import sys; from envgym.cli import run; from envgym.registry import names, register\n"
-        "from envgym_sandboxes.remote.cli import sandboxes_command\n"
-        "'sandboxes' in names('commands') or register('commands', 'sandboxes', sandboxes_command)\n"
-        "sys.exit(run(['sandboxes', 'serve', *sys.argv[1:]]))"
-    )
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+@dataclass(frozen=True, slots=True)
+class Ran:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def serve(capsys):
+    """A run of the command line that ends, whether or not the entry point is installed; who serves never does."""
+
+    def call(*arguments):
+        if "sandboxes" not in names("commands"):
+            register("commands", "sandboxes", sandboxes_command)
+        code = run_command(["sandboxes", "serve", *map(str, arguments)])
+        said = capsys.readouterr()
+        return Ran(code, said.out, said.err)
+
+    return call
 
 
 @pytest.mark.parametrize(
@@ -34,7 +45,7 @@ def serve(*arguments):
         (("--backend", "local", "--backend-option", "rot=x"), "rot"),
     ],
 )
-def test_a_mistake_is_one_line_and_status_2(tmp_path, options, said):
+def test_a_mistake_is_one_line_and_status_2(serve, tmp_path, options, said):
     backend = () if "--backend" in options else ("--backend", "local")
     done = serve("--token-file", tmp_path / "token", *backend, *options)
     assert done.returncode == 2, done.stderr
@@ -42,7 +53,7 @@ def test_a_mistake_is_one_line_and_status_2(tmp_path, options, said):
     assert "Traceback" not in done.stderr
 
 
-def test_a_token_that_others_can_read_is_refused(tmp_path):
+def test_a_token_that_others_can_read_is_refused(serve, tmp_path):
     (tmp_path / "token").write_text("x" * 64)
     (tmp_path / "token").chmod(0o644)
     done = serve("--token-file", tmp_path / "token", "--backend", "local")
@@ -57,7 +68,7 @@ def test_a_token_that_others_can_read_is_refused(tmp_path):
         (("--backend-option", "address=127.0.0.1:1", "--backend-option", "token=" + "t" * 32), "127.0.0.1:1"),
     ],
 )
-def test_a_backend_that_does_not_work_is_not_served(tmp_path, options, said):
+def test_a_backend_that_does_not_work_is_not_served(serve, tmp_path, options, said):
     done = serve("--token-file", tmp_path / "token", "--backend", "remote", *options)
     assert done.returncode == 1, done.stderr
     assert "remote sandboxes cannot be served here: missing" in done.stderr
@@ -80,7 +91,6 @@ def test_the_first_line_is_the_address_and_an_interrupt_is_an_orderly_end(servin
     assert sorted(state.iterdir()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bound", "said"),
     [
@@ -90,7 +100,7 @@ def test_the_first_line_is_the_address_and_an_interrupt_is_an_orderly_end(servin
         ("sandboxes", "not of the form name=value"),
     ],
 )
-def test_a_wrong_bound_is_named(bound, said, tmp_path):
+def test_a_wrong_bound_is_named(serve, bound, said, tmp_path):
     done = serve("--token-file", tmp_path / "token", "--bound", bound)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr

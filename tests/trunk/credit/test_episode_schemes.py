@@ -465,6 +465,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.sampled_from(sorted(OTHERS)), st.sampled_from([0.0, 0.5, "mask"]), st.integers(0, 2**32))
 def test_other_options_keep_the_laws_that_bind_all(name, truncation, seed) -> None:

@@ -623,6 +623,7 @@ def test_a_row_of_tokens_learns_those_whose_role_is_asked_for() -> None:
         list(token_rows(group, whole, train=("humans",)))
 
 
+@pytest.mark.slow
 @relaxed
 @given(st.lists(episodes(), min_size=1, max_size=3), st.sets(st.sampled_from(TOKEN_ROLES)))
 def test_every_token_has_one_role_and_masks_add_up(found: list[Episode], train: set[str]) -> None:

@@ -252,6 +252,7 @@ with StoreWriter(sys.argv[1], log_bytes=1) as writer:
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_when_a_new_log_is_due_costs_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FULL, str(tmp_path / "s"), str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

@@ -16,7 +16,8 @@ import pyarrow.parquet
 from pydantic import JsonValue
 
 from envgym.formats.contract import FormatError, Where
-from envgym.formats.files import new_target, read_array, read_lines
+from envgym.formats.files import read_array, read_lines
+from envgym.whole import new_target
 from envgym.wire import dumps
 from envgym_environments.code_repair.formats.contract import KEY
 

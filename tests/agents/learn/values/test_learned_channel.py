@@ -137,6 +137,7 @@ def test_a_model_of_stored_episodes_scores_them_alike_in_the_store_and_in_the_wo
     assert heard(Group(group.task_id, (thinking,)), thinking) == heard(group, episode), "no world hears it"
 
 
+@pytest.mark.slow
 def test_a_world_with_a_learned_reward_keeps_its_contract_snapshots_and_forks_too(folder):
     check_env_sync(lambda: make("test-counter", 1, rewards=plan(folder)))
 
@@ -176,6 +177,7 @@ def test_a_folder_that_is_not_whole_or_not_of_one_training_is_refused_in_one_lin
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_pairs_of_a_file_teach_too_and_what_is_none_is_told_by_its_line(tmp_path, capsys):
     asked = [{"role": "user", "content": "which?"}]
     pairs = [

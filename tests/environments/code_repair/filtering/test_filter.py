@@ -28,6 +28,7 @@ def task(name: str, prompt: str, patch: str = "") -> Task:
     return Task(id=name, prompt=prompt, metadata={"package": "p", "gold": {"patch": change}})
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(st.text("abcd ", max_size=30), min_size=1, max_size=8), st.floats(0.3, 1.0))
 def test_no_pair_below_the_threshold_is_named_and_equal_texts_always_are(texts, threshold) -> None:

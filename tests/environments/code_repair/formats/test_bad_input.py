@@ -193,6 +193,7 @@ def test_options_of_data_sets_are_refused_for_built_tasks(tmp_path):
         code_repair_tasks(tmp_path / "nothing")
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(row=st.dictionaries(st.sampled_from([*ROW, "image", "language", "eval_script", "log_parser", "split"]),
                            st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=20),

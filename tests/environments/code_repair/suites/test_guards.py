@@ -65,6 +65,7 @@ LIES = {
 }
 
 
+@pytest.mark.slow
 def test_a_repair_is_resolved_doing_nothing_is_not_and_lies_gain_nothing(money: Make, run_in_backend) -> None:
     async def body(backend: SandboxBackend) -> None:
         task = await money(backend)
@@ -85,6 +86,7 @@ def test_a_repair_is_resolved_doing_nothing_is_not_and_lies_gain_nothing(money: 
     run_in_backend(body)
 
 
+@pytest.mark.slow
 def test_assertions_that_always_hold_are_found_by_the_twins_without_any_canary(money: Make, run_in_backend) -> None:
     """They let every test come to its end, and every twin too."""
 
@@ -100,6 +102,7 @@ def test_assertions_that_always_hold_are_found_by_the_twins_without_any_canary(m
     run_in_backend(body)
 
 
+@pytest.mark.slow
 def test_a_canary_that_does_not_fail_is_the_recipes_mistake(money: Make, run_in_backend) -> None:
     async def body(backend: SandboxBackend) -> None:
         task = await money(backend)

@@ -120,6 +120,7 @@ def spoil(content: bytes, cuts: list[tuple[int, int, bytes]]) -> bytes:
     return content
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(SPOILT)
 def test_no_reader_raises_and_no_summary_is_contradicted(spoilt: tuple[str, list[tuple[int, int, bytes]]]) -> None:

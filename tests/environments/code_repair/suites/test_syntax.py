@@ -155,6 +155,7 @@ def test_a_language_without_a_grammar_is_refused() -> None:
 TEXT = st.text(st.sampled_from("fn(){};=<>&|!ab1 \n\té\"'/*+-"), max_size=80)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.sampled_from(sorted(SOURCES)), TEXT, st.integers(0, 600))
 def test_any_text_gives_bugs_that_apply(language: str, noise: str, at: int) -> None:
