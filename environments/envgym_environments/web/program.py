@@ -165,7 +165,7 @@ class _Place:
         if failed and not begun.cancelled() and not isinstance(begun.exception(), EnvgymError):
             return  # raised where it is taken
         with suppress(EnvgymError):
-            while not failed and await begun.result().lives(wait_s=_LOOK_S):
+            while not failed and await begun.result().lives(wait_s=_LOOK_S):  # noqa: ASYNC110  # no event tells it
                 await asyncio.sleep(_PAUSE_S)
         self.waiting.pop(begun, None)
         if not failed:
