@@ -30,7 +30,7 @@ from _pytest.unittest import TestCaseFunction, UnitTestCase
 
 from envgym_environments.code_repair.pristine import Pristine
 from envgym_environments.code_repair.queued import queued_s
-from envgym_environments.code_repair.session import play
+from envgym_environments.code_repair.session import make_way, play
 from envgym_environments.code_repair.supervisor import main as supervise
 
 _WALL_FACTOR = 4.0
@@ -350,6 +350,7 @@ def _prepare(request: dict[str, Any]) -> None:
     """Paths and environment of the session; refuses a package that is already imported."""
     root = request["root"]
     top = request["package"].removeprefix(request["source_root"] + "/").split("/")[0].removesuffix(".py")
+    make_way(root, [request["source_root"], *request["files"]])
     if top in sys.modules:
         raise SystemExit(f"package {top!r} is already imported in the interpreter that should test it")
     sys.dont_write_bytecode = True

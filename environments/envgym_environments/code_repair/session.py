@@ -8,6 +8,8 @@ Imports the standard library and pytest only: it may have come as source.
 
 import importlib
 import os
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +18,7 @@ import pytest
 from _pytest.config import Config, ConftestImportFailure, default_plugins, get_config
 from _pytest.fixtures import FixtureFunctionDefinition, FixtureManager
 
-__all__ = ["play"]
+__all__ = ["make_way", "play"]
 
 for _name in ("unittest", "doctest", "pdb", "difflib", "xml.etree.ElementTree", "pickle", "decimal", "datetime"):
     importlib.import_module(_name)  # what every run needs anyway: a warm interpreter then has it
@@ -36,9 +38,23 @@ No patch changes these, and one of them alone (`unittest.mock`, which brings asy
 quarter of a session of five tests.
 """
 
+_NEEDED = frozenset(sys.modules)
 if __spec__ is not None:  # a warm interpreter's: who got the source has one run only
     for _name in _COMMON:
         importlib.import_module(_name)
+_EARLY = frozenset(sys.modules) - _NEEDED
+
+
+def make_way(root: str, paths: Iterable[str]) -> None:
+    """Forget what was imported early only, where the root, or a file beside or in these paths, has that name."""
+    inside = {os.path.join(root, path) for path in paths}
+    folders = {root, *(path if os.path.isdir(path) else os.path.dirname(path) for path in inside)}
+    meant = {name.removesuffix(".py") for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)}
+    if not meant.isdisjoint(_EARLY):
+        for name in _EARLY:
+            if name.partition(".")[0] in meant:
+                sys.modules.pop(name, None)
+
 
 _LEFT_OUT = (
     "cacheprovider",

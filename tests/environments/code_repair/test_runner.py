@@ -83,6 +83,23 @@ def test_nothing_else():
     assert report.outcomes == {TEST + "test_common": "passed", TEST + "test_nothing_else": "passed"}, report.errors
 
 
+def test_a_file_that_is_named_like_a_module_of_the_standard_library_is_what_its_name_means(reports) -> None:
+    """As where nothing was imported early: beside the package, and beside the tests."""
+    text = """
+import fractions
+import statistics
+
+def test_package():
+    assert statistics.mean == "mine"
+
+def test_beside():
+    assert fractions.Fraction == "mine"
+"""
+    files = {"statistics.py": "mean = 'mine'\n", "tests/fractions.py": "Fraction = 'mine'\n"}
+    report = reports({**files, "small.py": "import statistics\n", "tests/test_small.py": text})
+    assert report.outcomes == {TEST + "test_package": "passed", TEST + "test_beside": "passed"}, report.errors
+
+
 def test_a_failure_has_its_error_line_and_the_packages_frames(reports, code) -> None:
     report = reports(
         {"small.py": code.replace("value, high), low", "x").replace("min(value, high)", "hex(value).bad")}
