@@ -21,7 +21,8 @@ __all__ = ["in_pieces", "pieces_of"]
 def in_pieces(term: Term) -> Term:
     """Credit of tokens as the same term gives it to groups whose turns are cut where forks left them.
 
-    Who said the same as a cut turn without being forked from it is no sample of what lies between its pieces.
+    Who said the same as a cut turn without being forked from it is no sample of what lies between its pieces. Forks
+    whose world failed cut nothing: they count for nothing, and so must where they left.
     Sources: segments of tokens between the branches of a tree, SPO (Guo et al. 2025, arXiv 2505.23564).
     """
     if (term.level, term.meaning) != (Level.TOKEN, Meaning.CREDIT):
@@ -30,10 +31,15 @@ def in_pieces(term: Term) -> Term:
     def run(ledger: Ledger) -> Floats:
         if not ledger.left_G.any():
             return term.of(ledger)
-        cut = [pieces_of(group) for group in ledger.groups]
+        counting = [_counting(group) for group in ledger.groups]
+        cut = [pieces_of(group) for group in counting]
         given = iter(term([group for group, _ in cut]))
-        own: dict[int, Floats] = {}
-        for group, (_, skipped) in zip(ledger.groups, cut, strict=True):
+        own: dict[int, Floats] = {
+            id(episode): np.full(sum(len(turn.sampled_ids) for turn in episode.turns), np.nan)
+            for group in ledger.groups
+            for episode in group
+        }
+        for group, (_, skipped) in zip(counting, cut, strict=True):
             for episode, first in zip(group, skipped, strict=True):
                 own[id(episode)] = np.concatenate([np.full(first, np.nan), next(given)])
         found = np.zeros(int(ledger.tokens[-1]))
@@ -46,6 +52,17 @@ def in_pieces(term: Term) -> Term:
         return found
 
     return Term(term.name, term.level, term.meaning, run)
+
+
+def _counting(group: Group) -> Group:
+    """Without those whose world failed, but for those from whom others of the group were forked; else all of it."""
+    kept = list(group)
+    while True:
+        parents = {one.parent.episode for one in kept if one.parent is not None}
+        left = [one for one in kept if one.failure is None or one.id in parents]
+        if len(left) == len(kept):
+            return Group(group.task_id, tuple(left)) if left else group
+        kept = left
 
 
 def pieces_of(group: Group) -> tuple[Group, list[int]]:

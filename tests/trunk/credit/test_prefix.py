@@ -214,6 +214,17 @@ def test_forks_in_the_middle_of_turns_keep_the_laws(groups: list[Group], scheme,
     laws.law_i(scheme, groups)
 
 
+def test_a_fork_whose_world_failed_cuts_no_turn():
+    """Found by the test above: a failed fork set those apart who had said the same, one of whom it had left."""
+    first, last = (made_turn(reward, key="a", said="a", sampled=1) for reward in (0.0, 1.0))
+    fork = made_turn(0.0, said="aa", sampled=2)
+    left = (made_episode("0", [first, first]), made_episode("1", [first, last]))
+    failed = made_episode("f", [fork], parent=ForkPoint("0", 0, 1), start=0, failed=True)
+    for scheme in (spo_tree(), spo_chain(), hierarchical(branching=1.0)):
+        laws.law_i(scheme, [Group("t", (*left, failed))])
+    near(spo_tree()([Group("t", (*left, failed))])[0], [0.0, -0.5])
+
+
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.text("ab", min_size=3, max_size=3), st.sampled_from([0.0, 0.5, 1.0])), min_size=1))
 def test_credit_along_prefixes_adds_up_to_nothing_over_those_who_chose(drawn) -> None:
