@@ -66,9 +66,9 @@ run() { # NAME, then arguments of pytest
 worse() { echo $(($1 > $2 ? $1 : $2)); }
 
 # Three at once, of about the same length: those of sandboxes look at what the whole machine holds, so they are in one.
-# Browsers are with the environments that show pages, commands where there is room.
-in_sandboxes=(tests/sandboxes --ignore=tests/sandboxes/browser tests/security tests/cli)
-of_environments=(tests/environments tests/sandboxes/browser tests/third_party)
+# Browsers are with the environments that show pages, desktops with their sandboxes, commands where there is room.
+in_sandboxes=(tests/sandboxes --ignore=tests/sandboxes/browser tests/security tests/cli tests/environments/gui)
+of_environments=(tests/environments --ignore=tests/environments/gui tests/sandboxes/browser tests/third_party)
 alone=tests/test_benchmarks.py
 others=()
 for path in tests/*; do
