@@ -2,6 +2,7 @@
 
 import pytest
 from envgym_environments.code_repair.report import TestReport
+from envgym_environments.code_repair.symbol_tools import definition, references, symbols
 from envgym_environments.code_repair.tools import clip_row, clip_rows, report_text, search, view
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,5 +71,23 @@ def test_a_search_and_a_view_keep_head_and_tail_and_say_what_was_cut(in_backend)
             assert seen[-1] == "(250 lines behind line 200 cut; 450 lines in all)"
             assert (await view(sandbox, "many.txt", 449, 450)).endswith("needle 450\n(450 lines in all)")
             assert "characters cut" in await view(sandbox, "wide.txt", 1, 0)
+
+    in_backend(body)
+
+
+@pytest.mark.namespaces
+@pytest.mark.timeout(60)
+def test_the_symbol_tools_keep_head_and_tail_too(in_backend) -> None:
+    async def body(backend: SandboxBackend) -> None:
+        async with await backend.create(World(workdir="/repo")) as sandbox:
+            body = "\n".join(f"    x = {number}" for number in range(2, 301))
+            await sandbox.write("long.py", f"def long():\n{body}\n".encode())
+            await sandbox.write("many.py", "\n".join(f"f{number} = f0" for number in range(450)).encode())
+            shown = (await definition(sandbox, "long")).split("\n")
+            assert (shown[1], shown[-1]) == ("    1 def long():", "  300     x = 300")
+            assert "... 221 of 300 lines cut ..." in shown
+            for outline in (await symbols(sandbox, "many.py", ""), await references(sandbox, "f0")):
+                assert " lines cut ..." in outline
+                assert "450: " in outline
 
     in_backend(body)
