@@ -123,7 +123,7 @@ def _show_audit(found: Finding) -> None:
         (
             attempt.cheat,
             attempt.family,
-            "GAINS" if attempt.gains else "failed" if attempt.failed else "no gain",
+            _verdict(attempt),
             f"{attempt.reward:g}",
             f"{attempt.idle:g}",
             (f"{attempt.task}: " if tasks > 1 else "") + attempt.evidence,
@@ -135,8 +135,16 @@ def _show_audit(found: Finding) -> None:
         print("  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[5]]))
     count = len(found.leaks)
     print(f"{found.name}: {f'{count} attempts gain' if count != 1 else '1 attempt gains'} more than doing nothing")
+    if still := sum(attempt.still for attempt in found.audit):
+        print(f"{found.name}: {still} of them did nothing: these cheats are made for other tasks")
     if failed := sum(attempt.failed for attempt in found.audit):
         print(f"{found.name}: of {failed} of them nothing is known: the world failed under them; play them again")
+
+
+def _verdict(attempt: Attempt) -> str:
+    if attempt.gains or attempt.failed:
+        return "GAINS" if attempt.gains else "failed"
+    return "did nothing" if attempt.still else "no gain"
 
 
 def _first(attempt: Attempt) -> tuple[bool, bool, str, str]:

@@ -6,7 +6,7 @@ agent that submits at once, through the real environment, and compares. Environm
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from envgym.env import Env, Playable
 from envgym.episode import Episode
@@ -46,7 +46,7 @@ class Attempt:
 
     gains: it got more than doing nothing. failed: the world or its grader failed under it, so that nothing was
     paid, and nothing is known of what would have been. reward, idle: the two rewards. evidence: what is known of
-    its end.
+    its end. still: its script did nothing here, as many do on tasks that they are not made for.
     """
 
     cheat: str
@@ -57,6 +57,7 @@ class Attempt:
     reward: float
     idle: float
     evidence: str
+    still: bool = False
 
 
 async def audit(
@@ -77,10 +78,13 @@ async def audit(
         raise ValueError(f"cheats have names of their own; twice: {twice}")
     found: list[Attempt] = []
     for task in tasks:
-        nothing = await _end(task, make, idle(task), "idle")
+        waiting = list(idle(task))
+        nothing = await _end(task, make, waiting, "idle")
         assert nothing.failure is None, f"doing nothing in {task.id!r} breaks nothing: {nothing.failure}"
         for cheat in cheats:
-            attempt = _compared(cheat, task, await _end(task, make, cheat.script(task), cheat.name), nothing)
+            actions = list(cheat.script(task))
+            attempt = _compared(cheat, task, await _end(task, make, actions, cheat.name), nothing)
+            attempt = replace(attempt, still=actions == waiting)
             seen(attempt)
             found.append(attempt)
     return found

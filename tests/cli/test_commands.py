@@ -371,6 +371,8 @@ def test_check_audits_an_environment_by_its_cheats_and_fails_when_one_gains(envg
             assert ("GAINS" in ran.out) == bool(code)
             found = json.loads(envgym("check", "leaky", "--json", "--cheats", "2").out)["audit"]
             assert [row["gains"] for row in found] == [False, bool(code)][: len(others)] * 2
+            assert "leaky: 1 of them did nothing" in ran.out
+            assert [row["still"] for row in found] == [True, False][: len(others)] * 2
             assert "leak audit" not in envgym("check", "leaky", "--cheats", "0").out
         finally:
             unregister("environments", "leaky")

@@ -22,6 +22,7 @@ from envgym_environments.code_repair.kinds.judges import JUDGES
 from envgym_environments.code_repair.memo import Memo, Unwritten, digest_of
 from envgym_environments.code_repair.patch import Malformed, sort_patch
 from envgym_environments.code_repair.quality import byte_code, patch_lines, patch_similarity, problems
+from envgym_environments.code_repair.report import ended
 from envgym_environments.code_repair.runner import Graded, Layout, TestReport, run_graded, run_twins
 from envgym_environments.code_repair.suites.suite import Suite
 from envgym_environments.code_repair.suites.verdict import judge_by_suite, judge_guarded
@@ -38,10 +39,10 @@ class CodeRepairGrader:
     Channels: reward, resolved and success (all three 1.0 when resolved, else 0.0), f2p (share of the failing tests
     that pass now), p2p (share of the passing tests that still do; 0.0 when they were not run), stripped (files
     of the patch that do not count and were left out), malformed (the patch does not apply), timeout, out_of_memory,
-    crashed (the tests' process ended early), voided (a test that must fail was reported as anything else: what
-    the tests said is worth nothing), patch_lines, lint (problems that the patch adds to Python's files, left out
-    where it changes none, see `problems`), and, where the task has an answer, patch_similarity. A kind of task has
-    channels of its own (see `kinds`).
+    crashed (the tests' process, or a suite's test command, ended early; a failed build is none), voided (a test
+    that must fail was reported as anything else: what the tests said is worth nothing), patch_lines, lint (problems
+    that the patch adds to Python's files, left out where it changes none, see `problems`), and, where the task has
+    an answer, patch_similarity. A kind of task has channels of its own (see `kinds`).
     types: also types, the type errors that the patch adds, left out where there is nothing to say; it takes seconds
     for each new submission. Raises ValueError where mypy is not installed. thorough: every comparison of disguises
     and twins is looked at, where else a few are that chance draws, and as many tests have twins as can: an answer
@@ -49,7 +50,7 @@ class CodeRepairGrader:
     """
 
     name = "code-repair"
-    version = "7"
+    version = "8"
 
     def __init__(
         self, backend: SandboxBackend, *, memo: Memo | None = None, types: bool = False, thorough: bool = False
@@ -122,7 +123,7 @@ class CodeRepairGrader:
             return _channels(voided=1.0), True
         first, repaired = found.report, _share(found.report, wanted)
         if repaired < 1.0 or not first.ok:
-            return _channels(f2p=repaired, **_ended(first)), first.repeats
+            return _channels(f2p=repaired, **ended(first)), first.repeats
         found = await self._whole(trials, changed)
         if found.void:
             return _channels(voided=1.0), True
@@ -130,7 +131,7 @@ class CodeRepairGrader:
         kept, again = _kept(whole, facts), _share(whole, wanted)
         resolved = float(whole.ok and kept == 1.0 and again == 1.0)
         channels = _channels(
-            reward=resolved, resolved=resolved, success=resolved, f2p=again, p2p=kept, **_ended(whole)
+            reward=resolved, resolved=resolved, success=resolved, f2p=again, p2p=kept, **ended(whole)
         )
         return channels, first.repeats and whole.repeats
 
@@ -338,17 +339,6 @@ def _kept(whole: TestReport, facts: Facts) -> float:
         return 1.0
     passed = sum(whole.outcomes.get(test) == "passed" for test in others)
     return passed / max(len(others), facts.tests - len(facts.fail_to_pass))
-
-
-def _ended(report: TestReport) -> dict[str, float]:
-    """How a run ended that did not end by itself."""
-    stopped = report.timed_out or any(line.startswith("TestDeadline") for line in report.errors.values())
-    crashed = bool(report.doubt) and not stopped and not report.out_of_memory
-    return {
-        "timeout": float(stopped),
-        "out_of_memory": float(report.out_of_memory),
-        "crashed": float(crashed),
-    }
 
 
 def _channels(**given: float) -> dict[str, float]:

@@ -18,6 +18,7 @@ from envgym_environments.code_repair.memo import digest_of
 from envgym_environments.code_repair.patch import Malformed, apply_patch, parse_patch
 from envgym_environments.code_repair.patch_text import patch_paths
 from envgym_environments.code_repair.record import Attached
+from envgym_environments.code_repair.report import ended
 from envgym_environments.code_repair.runner import TestReport
 from envgym_environments.code_repair.suites.run import run_suite
 from envgym_environments.code_repair.suites.suite import Suite
@@ -129,9 +130,9 @@ async def judge_imported(
     if selects:
         first = await run_suite(sandbox, suite, selection=fail_to_pass, timeout_s=timeout_s)
         spent = first.wall_s
-        channels = _channels(first, fail_to_pass, (), hidden.rules)
-        if channels["f2p"] < 1.0 or first.doubt:
-            return {"f2p": channels["f2p"], "timeout": channels["timeout"]}, first.repeats
+        repaired = _channels(first, fail_to_pass, (), hidden.rules)["f2p"]
+        if repaired < 1.0 or first.doubt:
+            return {"f2p": repaired, **ended(first, by_command=True)}, first.repeats
     listed = list(dict.fromkeys([*fail_to_pass, *pass_to_pass])) if selects and hidden.rules.only_listed else None
     left = None if timeout_s is None else max(1.0, timeout_s - spent)
     whole = await run_suite(sandbox, suite, selection=listed, timeout_s=left)
@@ -150,7 +151,7 @@ def _channels(
     return {
         "f2p": 0.0 if unheard else settled.f2p,
         "p2p": 0.0 if unheard else settled.p2p,
-        "timeout": float(report.timed_out),
+        **ended(report, by_command=True),
         "reward": resolved,
         "resolved": resolved,
         "success": resolved,

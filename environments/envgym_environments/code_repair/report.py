@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from envgym.sandbox import ExecResult
 
-__all__ = ["Events", "Frame", "Outcome", "Said", "TestReport", "doubt_of", "read_said", "report_of"]
+__all__ = ["Events", "Frame", "Outcome", "Said", "TestReport", "doubt_of", "ended", "read_said", "report_of"]
 
 Outcome = Literal["passed", "failed", "error", "skipped"]
 Frame = tuple[str, int]
@@ -237,3 +237,18 @@ def report_of(
         wall_s=result.wall_s,
         stderr=result.stderr.decode("utf-8", "replace")[-2000:],
     )
+
+
+def ended(report: TestReport, *, by_command: bool = False) -> dict[str, float]:
+    """The channels of a run that did not end by itself: timeout, out_of_memory, crashed (each 1.0 or 0.0).
+
+    by_command: a suite ran it. What could not be built is no crash there, and no test has a deadline of its own.
+    """
+    late = not by_command and any(line.startswith("TestDeadline") for line in report.errors.values())
+    unbuilt = by_command and bool(report.collection_errors)
+    stopped = report.timed_out or late
+    return {
+        "timeout": float(stopped),
+        "out_of_memory": float(report.out_of_memory),
+        "crashed": float(bool(report.doubt) and not (stopped or report.out_of_memory or unbuilt)),
+    }

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 from envgym.sandbox import Sandbox
 from envgym_environments.code_repair.symbols.index import SUFFIXES, Index, Place
+from envgym_environments.code_repair.tools import clip_row, clip_rows
 
 __all__ = ["definition", "index_of", "references", "symbols"]
 
 _MOST_FILES = 2000
 _MOST_BYTES = 500_000
-_MOST_ROWS = 200
+_MOST_CHARACTERS = 5000
 _MOST_DEFINITIONS = 4
 _MOST_CODE = 80
 _AT_ONCE = 16
@@ -48,10 +49,8 @@ async def index_of(sandbox: Sandbox, path: str = ".") -> tuple[Index, str]:
 
 
 def _with(rows: Sequence[str], left_out: str, nothing: str) -> str:
-    shown = list(rows[:_MOST_ROWS]) or [nothing]
-    if len(rows) > _MOST_ROWS:
-        shown.append(f"... {len(rows) - _MOST_ROWS} more")
-    return "\n".join([*shown, f"({left_out})"] if left_out else shown)
+    shown = clip_rows(rows, "lines", most=_MOST_CHARACTERS) if rows else nothing
+    return f"{shown}\n({left_out})" if left_out else shown
 
 
 async def symbols(sandbox: Sandbox, path: str, pattern: str) -> str:
@@ -102,9 +101,8 @@ def _defined(index: Index, at: Place) -> str:
             rows.append(f"  {member.symbol.line}: {member.symbol.signature}{of}")
         return "\n".join(rows)
     lines = index.texts[at.path].split("\n")[first - 1 : last]
-    shown = [f"{first + number:5d} {line[:300]}" for number, line in enumerate(lines[:_MOST_CODE])]
-    cut = [f"... {len(lines) - _MOST_CODE} lines more"] if len(lines) > _MOST_CODE else []
-    return "\n".join([f"{at.path}:{first}-{last}", *shown, *cut])
+    shown = [f"{first + number:5d} {line}" for number, line in enumerate(lines)]
+    return f"{at.path}:{first}-{last}\n" + clip_rows(shown, "lines", most=_MOST_CHARACTERS, lines=_MOST_CODE)
 
 
 async def references(sandbox: Sandbox, name: str) -> str:
@@ -116,5 +114,5 @@ async def references(sandbox: Sandbox, name: str) -> str:
     rows = []
     for path, line in index.uses(last):
         mark = " (defined)" if (path, line) in defined else ""
-        rows.append(f"{path}:{line}:{mark} {texts[path][line - 1].strip()[:200]}")
+        rows.append(f"{path}:{line}:{mark} {clip_row(texts[path][line - 1].strip(), 200)}")
     return _with(rows, left_out, f"no code uses {name!r}")

@@ -7,6 +7,7 @@ the tree's root. `CodeRepair` keeps score and state; nothing here decides about 
 import re
 import shlex
 from collections.abc import Sequence
+from itertools import accumulate
 
 from envgym.messages import ToolSpec
 from envgym.sandbox import ExecResult, Sandbox
@@ -20,6 +21,8 @@ __all__ = [
     "FULL_TOOLS",
     "bad_path",
     "clip",
+    "clip_row",
+    "clip_rows",
     "edit_file",
     "list_files",
     "report_text",
@@ -31,6 +34,8 @@ __all__ = [
 
 _MOST_CHARACTERS = 6000
 _MOST_LINES = 200
+_MOST_COLUMNS = 300
+_MOST_BROKEN = 5
 _SHELL_S = 30.0
 _PRUNE = r"-name __pycache__ -o -name .git -o -name '*.pyc' -o -name .hypothesis -o -name '*.egg-info'"
 _MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
@@ -117,6 +122,34 @@ def clip(text: str, most: int = _MOST_CHARACTERS) -> str:
     return f"{text[:head]}\n... {len(text) - head - tail} characters cut ...\n{text[-tail:]}"
 
 
+def clip_row(row: str, most: int = _MOST_COLUMNS) -> str:
+    """The same of one line: what was cut is said in its middle."""
+    if len(row) <= most:
+        return row
+    head, tail = most * 2 // 3, most // 3
+    return f"{row[:head]} ... {len(row) - head - tail} characters cut ... {row[-tail:]}"
+
+
+def clip_rows(rows: Sequence[str], name: str, *, most: int = _MOST_CHARACTERS, lines: int = _MOST_LINES) -> str:
+    """The first and the last of these rows, at most `lines` of at most `most` characters, and how many were cut.
+
+    name: what the rows are, in the plural.
+    """
+    rows = [clip_row(row) for row in rows]
+    if len(rows) <= lines and sum(len(row) + 1 for row in rows) <= most:
+        return "\n".join(rows)
+    head = _fitting(rows[: lines * 2 // 3], most * 2 // 3)
+    tail = _fitting(rows[::-1][: lines // 3], most // 3)
+    cut = f"... {len(rows) - head - tail} of {len(rows)} {name} cut ..."
+    return "\n".join([*rows[:head], cut, *rows[len(rows) - tail :]])
+
+
+def _fitting(rows: Sequence[str], most: int) -> int:
+    """How many of these rows, from the first on, have at most `most` characters."""
+    lengths = accumulate(len(row) + 1 for row in rows)
+    return sum(length <= most for length in lengths)
+
+
 def _normal(text: str) -> str:
     """Without what the world cannot repeat: durations, addresses, process ids, temporary names."""
     for pattern, replacement in _NOISE:
@@ -153,7 +186,7 @@ def _below(path: str) -> str:
 
 
 async def search(sandbox: Sandbox, pattern: str, path: str) -> str:
-    """Matching lines, sorted by file."""
+    """Matching lines, sorted by file: the first and the last of them, and how many were cut."""
     if problem := bad_path(path):
         return problem
     if not pattern or "\0" in pattern or len(pattern) > 1000 or bad_path(pattern):
@@ -162,8 +195,16 @@ async def search(sandbox: Sandbox, pattern: str, path: str) -> str:
     found = await sandbox.exec(argv, timeout_s=_SHELL_S)
     if found.exit_code == 0:
         rows = sorted(found.stdout.decode("utf-8", "replace").splitlines(), key=_file_and_line)
-        return clip("\n".join(row.removeprefix("./")[:300] for row in rows[:_MOST_LINES]))
-    return "no match" if found.exit_code == 1 else clip(found.text.strip())
+        return clip_rows([row.removeprefix("./") for row in rows], "matches") + _lost(found)
+    if found.timed_out:
+        return clip(f"killed after {_SHELL_S:g} s\n{found.text}".strip()) + _lost(found)
+    return "no match" if found.exit_code == 1 else clip(found.text.strip()) + _lost(found)
+
+
+def _lost(result: ExecResult) -> str:
+    """What a command wrote and the sandbox did not keep."""
+    lost = sum(result.lost_bytes)
+    return f"\n({lost} bytes cut)" if lost else ""
 
 
 def _file_and_line(row: str) -> tuple[str, int, str]:
@@ -185,16 +226,18 @@ async def _read(sandbox: Sandbox, path: str) -> tuple[str, str]:
 
 
 async def view(sandbox: Sandbox, path: str, start: int, end: int) -> str:
-    """Numbered lines."""
+    """Numbered lines from `start` on, as many as fit, and how many of those asked for do not."""
     text, problem = await _read(sandbox, path)
     if problem:
         return problem
     rows = text.split("\n")
     first = min(max(start, 1), len(rows))
-    last = min(end if end >= first else len(rows), len(rows), first + _MOST_LINES - 1)
-    shown = [f"{number:5d} {rows[number - 1][:300]}" for number in range(first, last + 1)]
-    rest = f"\n({len(rows)} lines in all)" if last < len(rows) or first > 1 else ""
-    return clip("\n".join(shown), 2 * _MOST_CHARACTERS) + rest
+    asked = min(end if end >= first else len(rows), len(rows))
+    last = min(asked, first + _MOST_LINES - 1)
+    shown = [f"{number:5d} {rows[number - 1]}" for number in range(first, last + 1)]
+    cut = f"{asked - last} lines behind line {last} cut; " if asked > last else ""
+    rest = f"\n({cut}{len(rows)} lines in all)" if last < len(rows) or first > 1 else ""
+    return clip_rows(shown, "lines", most=2 * _MOST_CHARACTERS) + rest
 
 
 async def edit_file(sandbox: Sandbox, path: str, old: str, new: str) -> tuple[str, bool]:
@@ -237,9 +280,7 @@ def _result_text(result: ExecResult) -> str:
         status = "killed: out of memory"
     else:
         status = f"exit {result.exit_code}"
-    lost = sum(result.lost_bytes)
-    cut = f"\n({lost} bytes cut)" if lost else ""
-    return clip(_normal(f"{status}\n{result.text}".rstrip())) + cut
+    return clip(_normal(f"{status}\n{result.text}".rstrip())) + _lost(result)
 
 
 async def test(sandbox: Sandbox, facts: Facts, selection: str) -> tuple[str, tuple[str, ...] | None]:
@@ -277,10 +318,13 @@ def _unknown_text(unknown: Sequence[str], layout: Layout) -> str:
 
 def report_text(report: TestReport, *, most: int = 20) -> str:
     """A run of the tests as text: the failures with their exceptions, then the counts."""
-    rows = [f"{name}\n  {report.errors.get(name, '')[:200]}" for name in report.failing[:most]]
+    rows = [f"{name}\n  {clip_row(report.errors.get(name, ''), 200)}" for name in report.failing[:most]]
     if len(report.failing) > most:
         rows.append(f"and {len(report.failing) - most} more")
-    rows += [f"cannot collect {name}: {line}" for name, line in list(report.collection_errors.items())[:5]]
+    broken = list(report.collection_errors.items())
+    rows += [f"cannot collect {name}: {clip_row(line)}" for name, line in broken[:_MOST_BROKEN]]
+    if len(broken) > _MOST_BROKEN:
+        rows.append(f"and {len(broken) - _MOST_BROKEN} more that cannot be collected")
     if report.doubt:
         rows.append(f"not confirmed: {report.doubt}")
     rows.append(f"{len(report.passing)} passed, {len(report.failing)} failed")

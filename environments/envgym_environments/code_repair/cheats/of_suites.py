@@ -4,6 +4,7 @@ The code under repair gets something that runs when it is loaded, or the agent c
 what an agent may know: the prompt, its files, how the suite is run. On any other task they do nothing.
 """
 
+import posixpath
 import re
 import shlex
 from collections.abc import Sequence
@@ -12,7 +13,9 @@ from envgym.messages import Action
 from envgym.task import Task
 from envgym.testing.cheats import Cheat
 from envgym_environments.code_repair.cheats.script import idle
+from envgym_environments.code_repair.patch_text import patch_paths
 from envgym_environments.code_repair.suites.suite import Suite
+from envgym_environments.code_repair.symbols.index import SUFFIXES
 
 __all__ = ["OF_SUITES"]
 
@@ -104,12 +107,22 @@ def _printed(task: Task) -> str:
     return "\n".join([*lines, "PASS", "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out"])
 
 
-def _loading(language: str, code: str, task: Task) -> list[Action]:
+def _module(task: Task, suite: Suite) -> str | None:
+    """The file that is repaired; of another tool's task, which does not say, the first code of its answer."""
+    if isinstance(named := task.metadata.get("module"), str):
+        return named
+    gold = task.metadata.get("gold")
+    patch = gold.get("patch") if isinstance(gold, dict) else None
+    paths = [path for _, path in patch_paths(patch)] if isinstance(patch, str) else []
+    return next((path for path in paths if path.endswith(SUFFIXES) and suite.repairs(path)), None)
+
+
+def _loading(language: str, code: str, path: str) -> list[Action]:
     """Have code run when what is repaired is loaded."""
-    module = str(task.metadata["module"])
+    module, beside = shlex.quote(path), shlex.quote(posixpath.join(posixpath.dirname(path), "zz_cheat.go"))
     text = _LOAD[language].replace("@", code)
     if language == "go":
-        text = f"name=$(sed -n 's/^package //p' {module} | head -1); cat > zz_cheat.go <<'__END__'\n{text}\n__END__\nsed -i s/PACKAGE/$name/ zz_cheat.go"
+        text = f"name=$(sed -n 's/^package //p' {module} | head -1); cat > {beside} <<'__END__'\n{text}\n__END__\nsed -i s/PACKAGE/$name/ {beside}"
     elif language == "java":
         write = "import re,sys; p=sys.argv[1]; s=open(p).read(); i=re.search(r'class [^{]*[{]', s).end(); open(p,'w').write(s[:i]+sys.argv[2]+s[i:])"
         text = f"python3 -c {shlex.quote(write)} {module} {shlex.quote(text)}"
@@ -144,11 +157,11 @@ def _code(what: str, language: str, task: Task) -> str:
 
 def _by_load(what: str, tries: str) -> Cheat:
     def script(task: Task) -> Sequence[Action]:
-        if "suite" not in task.metadata or "module" not in task.metadata:
+        if "suite" not in task.metadata:
             return idle(task)
-        language = Suite.model_validate(task.metadata["suite"]).language
-        code = _code(what, language, task)
-        return _loading(language, code, task) if code else idle(task)
+        suite = Suite.model_validate(task.metadata["suite"])
+        code, module = _code(what, suite.language, task), _module(task, suite)
+        return _loading(suite.language, code, module) if code and module else idle(task)
 
     return Cheat(f"suite-{what}", "suites", tries, script)
 

@@ -249,5 +249,7 @@ def _merged(reports: Sequence[TestReport], selection: Sequence[str] | None) -> T
         errors=errors,
         collection_errors={key: line for report in reports for key, line in report.collection_errors.items()},
         seconds={name: took for report in reports for name, took in report.seconds.items()},
+        timed_out=any(report.timed_out for report in reports),
+        out_of_memory=any(report.out_of_memory for report in reports),
         doubt=next((report.doubt for report in reports if report.doubt), ""),
     )

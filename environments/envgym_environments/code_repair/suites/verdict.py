@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import numpy as np
 
 from envgym.sandbox import Sandbox
+from envgym_environments.code_repair.report import ended
 from envgym_environments.code_repair.runner import TestReport
 from envgym_environments.code_repair.suites.guards import Edit, Guards
 from envgym_environments.code_repair.suites.look import Look, drawn, look
@@ -41,7 +42,7 @@ async def judge_by_suite(
         first = await run_suite(sandbox, suite, selection=fail_to_pass, timeout_s=run_s)
         share = _share(first, fail_to_pass)
         if share < 1.0 or not first.ok:
-            return {"f2p": share, "timeout": float(first.timed_out)}, first.repeats
+            return {"f2p": share, **ended(first, by_command=True)}, first.repeats
     whole = await run_suite(sandbox, suite, timeout_s=2.0 * run_s, built=selects)
     return _verdict(whole, _share(whole, fail_to_pass), fail_to_pass, pass_to_pass, tests, whole.ok), whole.repeats
 
@@ -54,7 +55,7 @@ def _verdict(
     tests: int,
     fine: bool,
 ) -> dict[str, float]:
-    channels = {"f2p": share, "timeout": float(whole.timed_out)}
+    channels = {"f2p": share, **ended(whole, by_command=True)}
     if share < 1.0:
         return channels
     others = {*pass_to_pass, *whole.outcomes} - set(fail_to_pass)
@@ -90,7 +91,7 @@ async def judge_guarded(
     names = [*pass_to_pass, *fail_to_pass]
     _, broken = await build_suite(base, suite, fail_to_pass, run_s)
     if broken is not None:
-        return {"timeout": float(broken.timed_out)}, broken.repeats
+        return ended(broken, by_command=True), broken.repeats
 
     async def seen(edits: Sequence[Edit]) -> Look:
         return await look(base, suite, drawn(guards.canaries, rng), edits, rng, names=names, timeout_s=2.0 * run_s)
@@ -101,7 +102,7 @@ async def judge_guarded(
         return {"voided": 1.0}, True
     passed = {name for name in fail_to_pass if whole.outcomes.get(name) == "passed"}
     if first.unseen or not passed or (whole.doubt and not whole.failing and not guards.canaries):
-        return {"f2p": 0.0, "timeout": float(whole.timed_out)}, whole.repeats
+        return {"f2p": 0.0, **ended(whole, by_command=True)}, whole.repeats
     proven, lies = await _proven(seen, guards, passed, set(fail_to_pass) - passed, rng)
     if lies:
         return {"voided": 1.0}, True

@@ -27,6 +27,26 @@ def test_every_language_has_most_cheats_and_those_of_packages_do_nothing_there()
         assert len(playing) >= len(OF_SUITES) - 1, language
 
 
+def test_a_task_of_another_tool_is_cheated_in_the_first_code_of_its_answer() -> None:
+    source = ("lib/*.go", "README.md")
+    suite = Suite(language="go", test="true", reader="go-json", source=source, tests=("lib/*_test.go",))
+    changed = ("README.md", "lib/stack_test.go", "lib/the stack.go", "lib/last.go")
+    gold = "".join(f"--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-a\n+b\n" for path in changed)
+    metadata = {"suite": suite.model_dump(mode="json"), "gold": {"patch": gold}}
+    task = Task(id="t", prompt="- a::b", metadata=metadata)
+    idle = [*IDLE.script(task)]
+    by_load = [cheat for cheat in OF_SUITES if cheat.name in ("suite-exit", "suite-skip", "suite-printed")]
+    for cheat in by_load:
+        actions = [*cheat.script(task)]
+        assert actions != idle
+        command = str(actions[0].calls[0].arguments["command"])
+        assert "'lib/the stack.go'" in command
+        assert "> lib/zz_cheat.go" in command
+    assert len(by_load) == 3
+    unknown = Task(id="t", prompt="- a::b", metadata={"suite": metadata["suite"]})
+    assert all([*cheat.script(unknown)] == idle for cheat in by_load)
+
+
 def test_no_cheat_gains_on_a_small_project(
     money: Callable[[SandboxBackend], Awaitable[Task]], run_in_backend
 ) -> None:
