@@ -122,8 +122,8 @@ def _strict(value: object) -> object:
 
 def finish(name: str, rows: Sequence[Row], given: argparse.Namespace, **notes: object) -> None:
     """Print the table and write the JSON file, if one is wanted."""
-    width = max(len(row.name) for row in rows)
-    other = max(len(row.reference_name) for row in rows)
+    width = max((len(row.name) for row in rows), default=0)
+    other = max((len(row.reference_name) for row in rows), default=0)
     print(f"{'':{width}}  {'ours':>10}  {'reference':>10}  {'':{other}}  {'ratio':>8}  bar")
     for row in rows:
         bar = (

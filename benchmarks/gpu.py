@@ -143,6 +143,20 @@ def step_seconds(model, rows, device):
     return seconds(lambda: update(rows), device)
 
 
+def each_seconds(model, batches, device):
+    """`step_seconds` of each batch."""
+    return [step_seconds(model, rows, device) for rows in batches]
+
+
+def fitting(what, work, *given):
+    """What `work` makes of what is given; None, and told, where it does not fit."""
+    try:
+        return work(*given)
+    except torch.OutOfMemoryError as error:
+        print(f"{what}: does not fit ({str(error).splitlines()[0]})")
+    return None
+
+
 def peak_gib(device):
     """The most that was held since the last call; 0 on a CPU, which does not count."""
     if device != "cuda":
@@ -219,10 +233,9 @@ def main():
         for tokens, length in packings(device):
             packed = rows_of_length(shape[-1], tokens, length)
             what, facts_here = f"{name}, {tokens} tokens in {tokens // length}", {"model": name, "tokens": tokens}
-            try:
-                took = step_seconds(model, packed, device)
-            except torch.OutOfMemoryError as error:
-                print(f"{what}: does not fit ({str(error).splitlines()[0]})")
+            peak_gib(device)  # what was tried before is not of this
+            took = fitting(what, step_seconds, model, packed, device)
+            if took is None:
                 results.append({**facts_here, "length": length, "fits": False})
                 model.zero_grad(set_to_none=True)
                 continue
@@ -238,12 +251,17 @@ def main():
         length = LONGEST if device == "cuda" else 64
         together = rollouts(shape[-1], length, common=True)
         limit = sum(len(one.ids) - 1 for one in together) / len(grown([one.ids[:-1] for one in together]).ids)
-        both = [step_seconds(model, one, device)
-                for one in (rollouts(shape[-1], length, common=False), together)]  # fmt: skip
+        apart = rollouts(shape[-1], length, common=False)
+        what = f"{name}, eight rollouts of {length}"
+        both = fitting(what, each_seconds, model, (apart, together), device)
+        if both is None:
+            results.append({"model": name, "tokens": 8 * length, "length": length, "fits": False})
+            model.zero_grad(set_to_none=True)
+            continue
         rows.append(Row(f"{name}: limit over the gain of sharing", limit, both[0] / both[1], "gain", "times",
                         limit / 2.5 if device == "cuda" else None))  # fmt: skip
     name, shape = next(iter((SIZES if device == "cuda" else TINY).items()))
-    rows += played(name, shape, device)
+    rows += fitting(f"{name}, sampled", played, name, shape, device) or []
     finish("gpu", rows, given, **facts, product_flops=rate, copy_bytes_s=bandwidth, results=results)
 
 

@@ -118,6 +118,43 @@ def test_a_ratio_to_nothing_and_numbers_that_are_none_are_written_as_json_and_me
     assert lost(found["rows"]) == ["r: inf, the bar is 2.0"]
 
 
+FULL = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import gpu, torch
+whole, full = gpu.step_seconds, sys.argv[3]
+
+def step_seconds(model, rows, device):
+    if full in ("all", str(len(rows))):
+        raise torch.OutOfMemoryError("no room for it\\nat all")
+    return whole(model, rows, device)
+
+def played(name, shape, device):
+    if full == "all":
+        raise torch.OutOfMemoryError("no room for it")
+    return []
+
+gpu.step_seconds, gpu.played = step_seconds, played
+sys.argv = ["gpu", "--quick", "--json", sys.argv[2]]
+gpu.main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("full", "tokens"), [("8", [512]), ("all", [128, 128, 512])], ids=["eight rollouts", "everything"]
+)
+def test_what_does_not_fit_on_a_gpu_is_told_and_the_rest_is_kept(full, tokens, tmp_path):
+    out = tmp_path / "result.json"
+    command = [sys.executable, "-c", FULL, str(BENCHMARKS), str(out), full]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "tiny, eight rollouts of 64: does not fit (no room for it)" in done.stdout
+    found = strict(out.read_text())
+    assert [one["tokens"] for one in found["results"] if not one["fits"]] == tokens
+    assert len([row for row in found["rows"] if row["name"].endswith("MFU")]) == len(found["results"]) - len(tokens)
+
+
 def test_a_bar_that_is_lost_by_far_is_noticed_and_a_slow_machine_is_not():
     ratio = {"name": "r", "ours": 5.0, "ratio": 2.5, "bar": 1.3, "absolute": False, "unit": "ms"}
     assert lost([ratio | {"ratio": 2.7}]) == ["r: 2.7, the bar is 1.3"]

@@ -10,7 +10,9 @@ import pytest
 import torch
 from envgym_agents.chat import LMAgents
 from envgym_agents.eyes import eyes_of
+from envgym_agents.learn.config import load
 from envgym_agents.learn.pack import batches, rows_of
+from envgym_agents.learn.run import evaluate_folders, train
 from envgym_agents.learn.score import Scorer
 from envgym_agents.model import load_model, new_model, save_model
 from envgym_agents.policies.chosen import policy_over
@@ -370,3 +372,24 @@ def test_a_sampler_that_gives_no_images_is_refused(sighted):
 
     with pytest.raises(ValueError, match="gives a model no images"):
         policy_over(sighted[0], Asked())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("cluster.workers=2", "this model sees, and cluster.workers is 2: workers of a cluster make"),
+        ("sampler.kind=vllm", "this model sees, and sampler.kind is 'vllm', which gives it no images"),
+        ("reinforce.critic.kind=turn", "this model sees, and reinforce.critic.kind is 'turn': critics read text"),
+    ],
+)
+def test_what_gives_a_model_no_images_is_refused_before_anything_is_written(wrong, said, tmp_path):
+    save_model(tmp_path / "sees", *llava())
+    config = load(overrides=[wrong], base={"env": "guess", "model": {"path": str(tmp_path / "sees")}})
+    with pytest.raises(ValueError, match=f"^model.path = .*sees': {said}") as error:
+        train(config, tmp_path / "run")
+    assert len(str(error.value).splitlines()) == 1
+    if "critic" not in wrong:  # who only plays has no critic
+        plain = load(overrides=[wrong], base={"env": "guess"})
+        with pytest.raises(ValueError, match=f"^model = .*sees': {said}"):
+            asyncio.run(evaluate_folders(plain, tmp_path / "run", models=[tmp_path / "sees"], agents=["random"]))
+    assert not (tmp_path / "run").exists()

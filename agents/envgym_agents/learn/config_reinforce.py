@@ -76,8 +76,8 @@ class Critic(Frozen):
     """of "reward-model": how many score"""
     aggregate: Literal["mean", "worst-case", "uncertainty-weighted"] = "uncertainty-weighted"
     """of "reward-model": what is made of their scores"""
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    """longer gradients are shortened to it"""
+    max_grad_norm: float = Field(default=1.0, ge=0)
+    """longer gradients are shortened to it; 0: none is"""
     value_clip: float = Field(default=0.0, ge=0)
     """of "mse", "turn" and "token": how far from the slow copy's an update may take a value; 0: anywhere"""
     second: "Critic | None" = None
@@ -196,7 +196,8 @@ class Reinforce(Frozen):
     """The policy-gradient loop. Ends after `steps` updates, `minutes` or `tokens`, whichever comes first.
 
     A step plays `tasks` groups of `group` episodes. Groups whose members all did the same teach nothing: new
-    tasks are drawn in their place until `tasks` groups teach or ``tasks * oversample`` were played.
+    tasks are drawn in their place until `tasks` groups teach or ``tasks * oversample`` were played. What stands
+    beside the loss is off where nothing is said, but for `max_grad_norm`: TRL and verl clip at 1, too.
     """
 
     steps: int = Field(default=200, ge=0)

@@ -8,22 +8,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envgym_agents.hub import folder_of
+from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.folder import RunFolder
 from envgym_agents.learn.report import GREEDY
-from envgym_agents.learn.resolve import check_folder
+from envgym_agents.learn.resolve import check_folder, check_sight
 from envgym_agents.model import weights_digest
 
 __all__ = ["claim", "compared"]
 
 
-def compared(agents: Sequence[str], models: Sequence[Path]) -> dict[str, Path]:
+def compared(agents: Sequence[str], models: Sequence[Path], config: TrainConfig) -> dict[str, Path]:
     """Label -> model folder: its last two path parts, or both parts of its name on the hub.
 
-    Raises ValueError for what is no model folder, and for a label that names two of the agents and models.
+    Raises ValueError for what is no model folder, for a model that sees where the configuration has it sampled as
+    text, and for a label that names two of the agents and models.
     """
     folders = [folder_of(path) for path in models]
     for path in folders:
         check_folder("model", path)
+        check_sight("model", path, config)
     named = (path.resolve() if path.exists() else path for path in models)
     labels = ["-".join(path.parts[-2:]).strip("/") for path in named]
     times = Counter([*agents, *labels, *(label + GREEDY for label in labels)])

@@ -25,14 +25,14 @@ from envgym_agents.learn.play import Scripted
 from envgym_agents.learn.staleness import staleness_of
 from envgym_agents.learn.teacher import check_tokenizers
 from envgym_agents.learn.values.valuation import try_scheme
-from envgym_agents.model import check_config, check_device, shape_of
+from envgym_agents.model import check_config, check_device, sees, shape_of
 from envgym_agents.policies.chosen import opener
 from envgym_agents.tokenizer import load_tokenizer
 from envgym_agents.weights import check_weights
 
 __all__ = [
-    "Resolved", "check_folder", "check_names", "check_sources", "check_student", "hub_names", "located",
-    "resolve", "try_agents",
+    "Resolved", "check_folder", "check_names", "check_sight", "check_sources", "check_student", "hub_names",
+    "located", "resolve", "try_agents",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -180,6 +180,7 @@ def check_student(config: TrainConfig, *, weights: bool = True) -> None:
         raise ValueError(f"warm_start.store = {store!r}: this is no store of episodes")
     if model.path is not None:
         check_folder("model.path", model.path, weights=weights)
+        check_sight("model.path", model.path, config, learns=True)
         return
     _named("model.size", model.size, lambda: shape_of(model.size))
     if model.tokenizer is not None:
@@ -214,6 +215,23 @@ def check_folder(field: str, path: str | Path, *, weights: bool = True) -> None:
     _named(field, str(path), lambda: check_config(path))
     if weights:
         _named(field, str(path), lambda: check_weights(path))
+
+
+def check_sight(field: str, path: str | Path, config: TrainConfig, *, learns: bool = False) -> None:
+    """Raise ValueError where the model of a folder sees, and what the configuration asks for is for text only.
+
+    learns: what learns beside the model counts too, not only who samples.
+    """
+    if not sees(path):
+        return
+    workers, sampler, critic = config.cluster.workers, config.sampler.kind, config.reinforce.critic.kind
+    for asked, why in (
+        (workers > 0, f"cluster.workers is {workers}: workers of a cluster make models of text only; make it 0"),
+        (sampler == "vllm", "sampler.kind is 'vllm', which gives it no images; make it 'transformers'"),
+        (learns and critic != "none", f"reinforce.critic.kind is {critic!r}: critics read text; make it 'none'"),
+    ):
+        if asked:
+            raise ValueError(f"{field} = {str(path)!r}: this model sees, and {why}")
 
 
 def _named(field: str, value: str, look_up: Callable[[], T]) -> T:

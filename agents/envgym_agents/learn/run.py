@@ -405,7 +405,7 @@ async def evaluate_folders(
     has changed since they were played is refused.
     """
     asked, config = config, located(config, names_of(out))
-    labels = compared(agents, models)
+    labels = compared(agents, models, config)
     found: list[Evaluation] = []
     async with opened(config, out, resume, console, [("agent", name) for name in agents]) as run:
         run.folder.remember(hub_names(asked, config))

@@ -45,6 +45,7 @@ from envgym_agents.learn.config_cluster import Cluster  # noqa: E402
 from envgym_agents.learn.facts import Facts  # noqa: E402
 from envgym_agents.learn.plan import plan_of  # noqa: E402
 from envgym_agents.learn.run import train  # noqa: E402
+from envgym_sandboxes.state import default_root  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 from envgym.cli import run  # noqa: E402
@@ -613,6 +614,47 @@ def test_nothing_is_left_of_a_cluster_whose_driver_was_killed(alone, place_of_ru
         process.wait()
         wait_for(lambda: not folder.exists(), 60)
         wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ours), 60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_nothing_is_left_of_the_pools_of_sandboxes_of_workers_of_which_one_was_killed(place_of_runs):
+    out = place_of_runs / "pools"
+    values = BASE | {
+        "env": "python", "sandbox": "pool", "expert": "python-expert", "tasks": 4, "turns": 4,
+        "model": {**BASE["model"], "context": 1024}, "reinforce": {**BASE["reinforce"], "steps": 1},
+    }  # fmt: skip
+    env = {**os.environ, "TMPDIR": str(place_of_runs), "OMP_NUM_THREADS": "1"}
+    changes = ("cluster.workers=2", "cluster.host_cpus=2", "concurrency=4")
+    seen: dict[int, set[int]] = {}  # of each worker the processes below it
+    with running(out, env, values, *changes) as process:
+
+        def has_sandboxes() -> list[int]:
+            for pid in below(process.pid):
+                if name_of(pid).startswith("ray::RolloutW"):
+                    seen.setdefault(pid, set()).update(below(pid)[1:])
+            time.sleep(0.2)
+            return [pid for pid, inside in seen.items() if inside and kept_of(pid)]
+
+        wait_for(lambda: has_sandboxes() or process.poll() is not None, 400)
+        assert process.poll() is None, process.communicate(timeout=60)[1]
+        os.kill(has_sandboxes()[0], signal.SIGKILL)
+        wait_for(lambda: (has_sandboxes(), process.poll())[1] is not None, 400)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert " is lost: " in said
+    assert len(seen) == 3  # another took its place
+    played = episodes_of(out)
+    assert all(episode.failure is None for episode in played.values())
+    assert {episode.reward for name, episode in played.items() if name.startswith("expert")} == {1.0}
+    below_them = {pid for owner, inside in seen.items() for pid in (owner, *inside)}
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below_them), 60)
+    assert [entry for owner in (process.pid, *seen) for entry in kept_of(owner)] == []
+
+
+def kept_of(owner: int) -> list[Path]:
+    """What the sandboxes of a process have on this host."""
+    return list(default_root().glob(f"{owner}-*"))
 
 
 def below(pid: int) -> list[int]:

@@ -246,8 +246,9 @@ def test_an_update_does_not_depend_on_how_it_is_cut_into_parts(model_factory, gr
     assert all(np.isfinite(value) for value in metrics.values())
     cut, again = gradients(made_learner(model_factory, groups, 9, chunk=2, share=False), groups, config)
     assert float((whole - cut).norm() / whole.norm()) < 1e-5
-    for name in metrics.keys() - {"positions"}:
-        assert again[name] == pytest.approx(metrics[name], rel=1e-4, abs=1e-5), name
+    for name in metrics.keys() - {"positions"}:  # the terms of a loss have sizes of 0.1 and more together
+        near = {"rel": 1e-5, "abs": 1e-6} if name.endswith("loss") else {"rel": 1e-4, "abs": 1e-5}
+        assert again[name] == pytest.approx(metrics[name], **near), name
 
 
 def test_separate_streams_have_separate_denominators(model_factory, groups):

@@ -49,7 +49,8 @@ class ImplicitReward:
 
     model: where copy and reference both begin; it is copied twice and not changed.
     learn: what an update learns from: outcomes one by one, or pairs of a group's. above: an outcome above it is a
-    success. NaN: before `warmup` updates were made, and for failed worlds.
+    success. NaN: before `warmup` updates were made, and for failed worlds. max_grad_norm: longer gradients are
+    shortened to it; 0: none is.
 
     Sources: outcome reward as a log-ratio, Free Process Rewards (Yuan et al. 2024, arXiv 2412.01981); online, by
     cross-entropy on the policy's own episodes, PRIME (Cui et al. 2025, arXiv 2502.01456); from pairs, DPO (Rafailov
@@ -141,7 +142,7 @@ class ImplicitReward:
         assert sums.grad is not None
         self._now.backward(tokens, self.beta * sums.grad[row_T])
         weights = [weight for part in self.optimizer.param_groups for weight in part["params"]]
-        norm = float(torch.nn.utils.clip_grad_norm_(weights, self._longest))
+        norm = float(torch.nn.utils.clip_grad_norm_(weights, self._longest or torch.inf))
         if np.isfinite(norm):
             self.optimizer.step()
         self.updates += 1

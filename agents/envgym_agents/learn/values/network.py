@@ -88,7 +88,7 @@ class Network:
     """Head and body in training, and their slow copies.
 
     tau: how far the slow copies go towards the others after every update, in (0, 1]; 1 makes them equal.
-    `updates`: how many were made.
+    `updates`: how many were made. max_grad_norm: longer gradients are shortened to it; 0: none is.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Network:
         value.backward()  # type: ignore[no-untyped-call]
         if self.body.trains and states.grad is not None:
             self.body.backward(rows, states.grad)
-        norm = float(torch.nn.utils.clip_grad_norm_(self._trained.parameters(), self._longest))
+        norm = float(torch.nn.utils.clip_grad_norm_(self._trained.parameters(), self._longest or torch.inf))
         finite = norm == norm and norm < float("inf")
         if finite:
             self.optimizer.step()

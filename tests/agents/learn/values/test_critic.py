@@ -217,6 +217,16 @@ def test_the_slow_copy_goes_a_part_of_the_way(body, walks):
         TurnCritic(body, MSE(), Horizon(), lr=1e-2, tau=0)
 
 
+def test_a_critic_s_gradient_is_cut_to_its_bound_or_with_none_not_at_all(body, walks):
+    ledger, found = Ledger.of(walks(np.random.default_rng(0), 2)), {}
+    for most in (0.0, 1e9, 1e-6):
+        made = TurnCritic(body, MSE(), Horizon(), lr=1e-2, max_grad_norm=most)
+        assert made.update(ledger)["grad_norm"] > 1e-3
+        found[most] = torch.cat([weight.grad.flatten() for weight in made.network.head.parameters()])
+    assert torch.equal(found[0.0], found[1e9])
+    assert float(found[1e-6].norm()) == pytest.approx(1e-6, rel=0.01)
+
+
 def test_a_policy_s_body_gets_no_gradient(model_of, walks):
     model = model_of()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}

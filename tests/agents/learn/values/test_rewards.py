@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learned values need the extra [train]")
 
+from envgym_agents.learn.config import Critic  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
 from envgym_agents.learn.values import (  # noqa: E402
     Body,
@@ -135,6 +136,17 @@ def test_a_fresh_implicit_reward_is_zero_and_its_first_losses_are_known(model_of
     pairs = pairs_of(ledger)
     assert pairs
     assert made.prefer(ledger, pairs)["loss"] == pytest.approx(math.log(2), abs=1e-5)
+
+
+def test_an_implicit_reward_s_gradient_is_cut_to_its_bound_or_with_none_not_at_all(model_of):
+    ledger, found = Ledger.of(batch(np.random.default_rng(1), 2)), {}
+    for most in (0.0, 1e9, 1e-6):
+        chosen = Critic(kind="implicit", max_grad_norm=most)
+        made = ImplicitReward(likelihood(model_of), beta=0.5, lr=1e-4, max_grad_norm=chosen.max_grad_norm)
+        assert made.update(ledger)["grad_norm"] > 1e-3
+        found[most] = torch.cat([weight.grad.flatten() for weight in made._now.scorer.model.parameters()])
+    assert torch.equal(found[0.0], found[1e9])
+    assert float(found[1e-6].norm()) == pytest.approx(1e-6, rel=0.01)
 
 
 @pytest.mark.parametrize("how", ["update", "prefer"])
