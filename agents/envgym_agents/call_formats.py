@@ -173,7 +173,10 @@ def _fenced_python(body: str, kind: str, tools: Sequence[ToolSpec]) -> Found:
         tree = ast.parse(body.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return () if kind == "python" else ParseError(message=f"the fenced block is no call: {error}", text=body)
-    names = {tool.name: list(tool.parameters.get("properties", {}) or {}) for tool in tools}  # type: ignore[arg-type]
+    names: dict[str, list[str]] = {
+        tool.name: list(tool.parameters.get("properties", {}) or {})  # type: ignore[arg-type]
+        for tool in tools
+    }
     found = []
     for statement in tree.body:
         node = statement.value if isinstance(statement, ast.Expr) else None
@@ -183,7 +186,7 @@ def _fenced_python(body: str, kind: str, tools: Sequence[ToolSpec]) -> Found:
             return ParseError(message="a fenced block holds calls alone, such as name(argument=1)", text=body)
         name = node.func.id
         unknown = bool(tools) and name not in names  # whoever calls it is told which tools there are
-        call = check_call(ToolCall(name=name), tools) if unknown else _python_call(node, name, names.get(name, ()))
+        call = check_call(ToolCall(name=name), tools) if unknown else _python_call(node, name, names.get(name, []))
         if isinstance(call, ParseError):
             return call.model_copy(update={"text": body})
         found.append(call)

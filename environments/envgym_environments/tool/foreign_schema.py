@@ -178,7 +178,7 @@ def _checkable(schema: Any) -> Any:
         return [_checkable(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    left_out = (*_SLOW, "$schema")  # another draft's checks are not bounded
+    left_out: tuple[str, ...] = (*_SLOW, "$schema")  # another draft's checks are not bounded
     if "patternProperties" in schema:  # what they would have named is not known
         left_out += ("additionalProperties", "unevaluatedProperties")
     kept: dict[str, Any] = {}
@@ -205,7 +205,11 @@ def _counted(check: Callable[..., Any]) -> Callable[..., Any]:
         left = _WORK.get()
         sizes = [len(one) if isinstance(one, dict | list) else 0 for one in (value, instance)]
         left[0] -= _ONE_CHECK + sum(sizes)
-        if check is _UNIQUE and isinstance(instance, list) and any(isinstance(one, dict | list) for one in instance):
+        if (
+            check is _UNIQUE
+            and isinstance(instance, list)
+            and any(isinstance(one, dict | list) for one in instance)
+        ):
             left[0] -= sizes[1] ** 2  # each is compared with each
         if left[0] < 0:
             raise _TooMuch

@@ -422,7 +422,9 @@ _BOOKED = {"flights": ["F2"], "passengers": [["Ann"]], "payment_methods": [1], "
 )
 def test_arguments_of_another_type_inside_are_refused_and_change_nothing(tmp_path, name, given) -> None:
     (tmp_path / "db.json").write_text(json.dumps(_airline()))
-    (tmp_path / "tasks.json").write_text(json.dumps([_entry("0", [("cancel_reservation", {"reservation_id": "AAAAAA"})])]))
+    (tmp_path / "tasks.json").write_text(
+        json.dumps([_entry("0", [("cancel_reservation", {"reservation_id": "AAAAAA"})])])
+    )
     (task,) = service_tasks(path=str(tmp_path))
     step = asyncio.run(_played([Action.call(name, **given)], task))
     assert step.text.startswith("refused: "), step.text

@@ -211,7 +211,7 @@ def agrees(given: str, wanted: str) -> bool:
     """Whether an answer is right: numbers by value (floats to a millionth), anything else as text.
 
     Thousands may be set apart, by commas or blanks: groups of three. Of a text neither case counts nor blanks
-    beside a comma.
+    beside a comma between digits.
     """
     one, two = _number(given), _number(wanted)
     if one is None or two is None:
@@ -236,4 +236,4 @@ def _number(text: str) -> Fraction | None:
 
 
 def _text(text: str) -> str:
-    return re.sub(r"\s*,\s*", ",", text.strip()).casefold()
+    return re.sub(r"(?<=\d) *, *(?=\d)", ",", text.strip()).casefold()
