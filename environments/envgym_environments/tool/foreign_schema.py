@@ -24,7 +24,7 @@ __all__ = ["foreign_spec", "honest_schema", "promised_schema", "schema_errors", 
 
 _MOST_BYTES, _MOST_DEPTH, _MOST_DESCRIPTION = 64 * 1024, 24, 4000
 _MOST_AT_ONCE, _MOST_HOPS = 2000, 64
-"""Schemas that one value is checked against, all that are referred to counted, and how deep they refer to others."""
+"""Schemas that one value is checked against, those that are referred to among them, and references in a row."""
 _MOST_WORK, _ONE_CHECK = 1_000_000, 16
 """What checking one value may cost, in entries that are looked at; and what a keyword costs beside its entries."""
 _SLOW = ("pattern", "patternProperties", "format")
@@ -95,7 +95,7 @@ def _uncheckable(raw: object) -> str | None:
 
 
 def _endless(schema: dict[str, Any]) -> str | None:
-    """What is wrong with how often a schema refers to others for one and the same value: each doubles what follows."""
+    """What is wrong with how often a schema refers to others for the same value: each may double what follows."""
     found: dict[int, tuple[float, float]] = {}
     resolver = _REGISTRY.resolver_with_root(DRAFT202012.create_resource(schema))
 
