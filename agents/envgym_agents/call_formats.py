@@ -173,7 +173,10 @@ def _fenced_python(body: str, kind: str, tools: Sequence[ToolSpec]) -> Found:
         tree = ast.parse(body.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return () if kind == "python" else ParseError(message=f"the fenced block is no call: {error}", text=body)
-    names = {tool.name: list(tool.parameters.get("properties", {}) or {}) for tool in tools}  # type: ignore[arg-type]
+    names: dict[str, list[str]] = {
+        tool.name: list(tool.parameters.get("properties", {}) or {})  # type: ignore[arg-type]
+        for tool in tools
+    }
     found = []
     for statement in tree.body:
         node = statement.value if isinstance(statement, ast.Expr) else None
@@ -181,15 +184,33 @@ def _fenced_python(body: str, kind: str, tools: Sequence[ToolSpec]) -> Found:
             if kind == "python":
                 continue
             return ParseError(message="a fenced block holds calls alone, such as name(argument=1)", text=body)
-        try:
-            known: list[Any] = names.get(node.func.id, [])
-            named: dict[str, Any] = dict(zip(known, map(ast.literal_eval, node.args), strict=False))
-            named |= {word.arg: ast.literal_eval(word.value) for word in node.keywords if word.arg is not None}
-            found.append(ToolCall(name=node.func.id, arguments=named))
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            told = f"the arguments of {node.func.id[:80]} must be literal values, without computations"
-            return ParseError(message=told, text=body)
+        name = node.func.id
+        unknown = bool(tools) and name not in names  # whoever calls it is told which tools there are
+        call = check_call(ToolCall(name=name), tools) if unknown else _python_call(node, name, names.get(name, []))
+        if isinstance(call, ParseError):
+            return call.model_copy(update={"text": body})
+        found.append(call)
     return tuple(found)
+
+
+def _python_call(node: ast.Call, name: str, known: Sequence[str]) -> ToolCall | ParseError:
+    """A call as Python writes it, of a tool whose arguments have these names, in this order."""
+    shown = name[:80]
+    try:
+        placed = [ast.literal_eval(value) for value in node.args]
+        if len(placed) > len(known):
+            takes = f"{len(known)} ({', '.join(known)})" if known else "none"
+            return ParseError(message=f"{shown} got {len(placed)} arguments without names; it takes {takes}")
+        arguments: dict[str, Any] = dict(zip(known, placed, strict=False))
+        for word in node.keywords:
+            if word.arg is None:
+                return ParseError(message=f"the arguments of {shown} must be written out, without **")
+            if word.arg in arguments:
+                return ParseError(message=f"{shown} got its argument {word.arg[:80]} twice; give each once")
+            arguments[word.arg] = ast.literal_eval(word.value)
+        return ToolCall(name=name, arguments=arguments)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return ParseError(message=f"the arguments of {shown} must be literal values, without computations")
 
 
 _FENCED_EXAMPLE = '```tool\n{"name": ..., "arguments": {...}}\n```'

@@ -58,6 +58,11 @@ def test_nothing_a_model_says_raises(form, text):
         (FENCED, "```tool\n{bad\n```", "no JSON"),
         (FENCED, "```tool\nimport os\n```", "calls alone"),
         (FENCED, "```tool_code\nlook(place=os.getcwd())\n```", "must be literal values"),
+        (FENCED, "```tool_code\nlook('/tmp', 'extra')\n```", "look got 2 arguments without names; it takes 1 (place)"),
+        (FENCED, "```tool_code\nlook('/a', place='/b')\n```", "look got its argument place twice"),
+        (FENCED, "```tool_code\nlook(place='/a', place='/b')\n```", "look got its argument place twice"),
+        (FENCED, "```tool_code\nlook(**{'place': '/a'})\n```", "must be written out, without **"),
+        (FENCED, "```tool_code\nlok('/a', '/b')\n```", "unknown tool 'lok'"),
         (FENCED, "```json\n[1]\n```", "not a tool call"),
         (REACT, "Action Input: {}", "without an Action"),
         (REACT, "Action: put\nAction Input: hello", "no JSON object"),
@@ -68,6 +73,13 @@ def test_a_mistake_is_told_with_the_way_to_do_it(form, text, said):
     assert error is not None
     assert said in error.message
     assert error.message.endswith(form.example)
+
+
+def test_arguments_without_names_are_not_lost_where_no_tools_are_known():
+    text = "```tool_code\nlook('/tmp')\n```"
+    assert "look got 1 arguments without names" in read_as(FENCED, text, ()).error.message
+    (call,) = read_as(FENCED, "```tool_code\nlook(place='/tmp')\n```", ()).calls
+    assert call.arguments == {"place": "/tmp"}
 
 
 def test_what_models_really_write_is_understood():

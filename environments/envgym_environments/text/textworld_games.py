@@ -68,6 +68,7 @@ class TextWorld:
     """Implements `envgym.env.Copyable`. Each point of the game pays its share of all points."""
 
     tools: tuple[ToolSpec, ...] = ()
+    uses_seed = False  # a game is made of its task's seed alone
 
     def __init__(self, task: Task, *, turns: int = 50, cache: str | None = None) -> None:
         if turns < 1:

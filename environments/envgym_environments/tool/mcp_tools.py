@@ -21,7 +21,7 @@ from envgym.errors import EnvgymError, EnvironmentFailure
 from envgym.messages import ToolSpec
 from envgym.sandbox import Sandbox
 from envgym.toolbox import ToolFault, ToolResult
-from envgym_environments.tool.foreign_schema import argument_errors, foreign_spec, tool_name
+from envgym_environments.tool.foreign_schema import foreign_spec, promised_schema, schema_errors, tool_name
 from envgym_environments.tool.line_transport import Traffic
 from envgym_environments.tool.mcp_places import McpServer, opened
 
@@ -42,6 +42,7 @@ class McpTools:
         self.server, self._sandbox = server, sandbox
         self.tools: tuple[McpTool, ...] = ()
         self.complaints: tuple[str, ...] = ()
+        self._promised: dict[str, dict[str, Any]] = {}
         self._line: _Line | None = None
         self._opening = asyncio.Lock()
         self._left = server.restarts
@@ -81,6 +82,11 @@ class McpTools:
             spec, wrong = foreign_spec(name, raw.description, raw.input_schema)
             if wrong is not None:
                 complaints.append(f"tool {name}: {wrong}")
+            promised, wrong = promised_schema(raw.output_schema)
+            if wrong is not None:
+                complaints.append(f"tool {name}, its result: {wrong}")
+            elif promised is not None:
+                self._promised[raw.name] = promised
             found[name] = McpTool(
                 spec, self, raw.name, self.server.start_s + self.server.call_s + 2 * self.server.ping_s + 5
             )
@@ -98,7 +104,7 @@ class McpTools:
         line.traffic.begin()
         try:
             async with asyncio.timeout(self.server.call_s) as timer:
-                return _result(await line.session.call_tool(name, dict(arguments)))
+                result = await line.session.call_tool(name, dict(arguments))
         except TimeoutError:
             if not timer.expired():
                 raise
@@ -114,6 +120,18 @@ class McpTools:
             raise
         except _BROKEN as error:
             return await self._broken(line, name, error)
+        if (wrong := self._unkept(name, result)) is not None:
+            return ToolResult.failed(ToolFault.LIED, f"{name}: its result is not what it promises: {wrong}")
+        return _result(result)
+
+    def _unkept(self, name: str, result: CallToolResult) -> str | None:
+        """How a result breaks the schema that the tool promised."""
+        promised = self._promised.get(name)
+        if promised is None or result.is_error:
+            return None
+        if result.structured_content is None and "structured_content" not in result.model_fields_set:
+            return "it has no structured content"
+        return schema_errors(promised, result.structured_content, what="result")
 
     async def _broken(self, line: "_Line", name: str, error: Exception) -> ToolResult:
         """What a call that came to no result means: the server ended, flooded, refused, or lied."""
@@ -153,7 +171,7 @@ class McpTool:
 
     async def call(self, arguments: Mapping[str, JsonValue]) -> ToolResult:
         """Check against the schema that the server gave, then call."""
-        wrong = argument_errors(self.spec.parameters, arguments)
+        wrong = schema_errors(self.spec.parameters, dict(arguments))
         if wrong is not None:
             return ToolResult.failed(ToolFault.INVALID, f"{self.spec.name}: {wrong}")
         return await self.tools.call(self.raw_name, arguments)
@@ -161,6 +179,16 @@ class McpTool:
     async def close(self) -> None:
         """Close the connection that it shares with its server's other tools; idempotent."""
         await self.tools.close()
+
+
+class _Session(ClientSession):
+    """The official client without its check of results, which follows whatever a server sends, for ever if it must.
+
+    `McpTools` checks them instead, by what it read and believed.
+    """
+
+    async def validate_tool_result(self, name: str, result: CallToolResult) -> None:
+        """Nothing."""
 
 
 class _Line:
@@ -199,7 +227,7 @@ class _Line:
         try:
             async with AsyncExitStack() as stack:
                 streams = await stack.enter_async_context(opened(self._server, self.traffic, self._sandbox))
-                session = await stack.enter_async_context(ClientSession(*streams))
+                session = await stack.enter_async_context(_Session(*streams))
                 await session.initialize()
                 self._ready.set_result(session)
                 await self._stop.wait()

@@ -22,7 +22,7 @@ from pydantic import JsonValue
 from envgym.arguments import checked_count, checked_seconds
 from envgym.messages import ToolSpec
 from envgym.toolbox import ToolFault, ToolResult
-from envgym_environments.tool.foreign_schema import argument_errors, foreign_spec
+from envgym_environments.tool.foreign_schema import foreign_spec, schema_errors
 from envgym_environments.tool.openapi_operations import Body, Operation, read_operations
 
 __all__ = ["OpenApiTool", "OpenApiTools", "Service", "openapi_tools", "read_document"]
@@ -79,7 +79,7 @@ class OpenApiTool:
     async def call(self, arguments: Mapping[str, JsonValue]) -> ToolResult:
         """Check, send, and say what was answered."""
         name = self.spec.name
-        if (wrong := argument_errors(self.spec.parameters, arguments)) is not None:
+        if (wrong := schema_errors(self.spec.parameters, dict(arguments))) is not None:
             return ToolResult.failed(ToolFault.INVALID, f"{name}: {wrong}")
         try:
             status, headers, body = await self.service.send(

@@ -142,7 +142,7 @@ def test_what_a_server_does_wrong_costs_one_observation_wherever_it_is(where, na
     async def main() -> None:
         bounds = {"start_s": 90, "call_s": 6, "ping_s": 2, "message_bytes": 1 << 16, "call_bytes": 200_000}
         async with placed(where, **bounds) as mcp:
-            assert sum("the schema" in complaint for complaint in mcp.complaints) == 3, "it lies of its tools, too"
+            assert sum("the schema" in complaint for complaint in mcp.complaints) == 7, "it lies of its tools, too"
             box = Toolbox(mcp.tools, ToolLimits(deadline_s=300))
             assert (await one(box, "count")).text == "1"
             result = await one(box, name)
@@ -205,6 +205,41 @@ def test_lies_about_schemas_are_seen():
         assert (await one(box, "no_result")).fault is ToolFault.LIED
         assert (await one(box, "garbage")).text == "after the garbage"
         assert (await one(box, "count")).text == "7", "none of it ended the server"
+
+    play(McpServer(LINES, **PATIENT), drive)
+
+
+def test_a_schema_that_takes_for_ever_is_one_observation():
+    nested: dict[str, object] = {}
+    for _ in range(40):
+        nested = {"x": nested}
+
+    async def drive(box: Toolbox, mcp: McpTools) -> None:
+        said = "\n".join(mcp.complaints)
+        for name in ("doubling", "doubling_output, its result"):
+            assert f"tool {name}: the schema has " in said
+        assert said.count("schemas for one value") == 2
+        assert "tool in_itself: the schema refers to itself without end" in said
+        assert "tool into_a_number: the schema points to '#/properties/y/minimum/z', where nothing is" in said
+        for name, given in (("doubling", {"x": "a"}), ("in_itself", {"x": 1}), ("doubling_tree", nested)):
+            told = await one(box, name, **given)
+            assert (told.fault, "called with" in told.text) == (None, True), "the server is left to judge"
+        assert (await one(box, "doubling_tree", x={"x": {"x": 1}})).fault is None
+        for name in ("slow_pattern", "no_pattern", "doubling_output"):
+            told = await one(box, name)
+            assert (told.fault, told.text, told.value) == (None, "told", {"n": "a" * 40 + "!"})
+        assert (await one(box, "count")).text == "8", "none of it ended the server"
+
+    play(McpServer(LINES, **PATIENT), drive)
+
+
+def test_arguments_may_be_named_like_keywords_of_schemas():
+    async def drive(box: Toolbox, mcp: McpTools) -> None:
+        assert (await one(box, "find", pattern="*.py", format="long")).fault is None
+        wrong = await one(box, "find", pattern=1, other=2)
+        assert wrong.fault is ToolFault.INVALID
+        assert "pattern: 1 is not of type 'string'" in wrong.text
+        assert "'other' was unexpected" in wrong.text
 
     play(McpServer(LINES, **PATIENT), drive)
 

@@ -110,6 +110,18 @@ def test_tasks_are_data_that_is_drawn_without_end() -> None:
         ("13", "12", False),
         ("", "12", False),
         ("9" * 500, "12", False),
+        ("1,2", "12", False),
+        ("1 2", "12", False),
+        ("1,20", "120", False),
+        ("12,00", "1200", False),
+        ("1,2,3", "123", False),
+        ("1 1/2", "11/2", False),
+        ("1 200", "1200", True),
+        ("-1,234,567.5", "-1234567.5", True),
+        ("- 3", "-3", True),
+        ("2 / 4", "1/2", True),
+        ("1, 2", "1,2", True),
+        ("1, 20", "120", False),
     ],
 )
 def test_answers_are_compared_by_value(given: str, wanted: str, right: bool) -> None:

@@ -408,6 +408,62 @@ def test_the_airlines_tools_do_what_can_be_done_and_say_why_not() -> None:
             getattr(desk, name)(**given)
 
 
+_BOOKED = {"flights": ["F2"], "passengers": [["Ann"]], "payment_methods": [1], "cabin": "first", "flight_type": "x"}
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        *(("book_reservation", {**_BOOKING, argument: wrong}) for argument, wrong in _BOOKED.items()),
+        ("update_reservation_flights", {**_MOVED, "flights": ["F2"]}),
+        ("update_reservation_flights", {**_MOVED, "cabin": "first"}),
+        ("update_reservation_passengers", {"reservation_id": "AAAAAA", "passengers": [None]}),
+    ],
+)
+def test_arguments_of_another_type_inside_are_refused_and_change_nothing(tmp_path, name, given) -> None:
+    (tmp_path / "db.json").write_text(json.dumps(_airline()))
+    (tmp_path / "tasks.json").write_text(
+        json.dumps([_entry("0", [("cancel_reservation", {"reservation_id": "AAAAAA"})])])
+    )
+    (task,) = service_tasks(path=str(tmp_path))
+    step = asyncio.run(_played([Action.call(name, **given)], task))
+    assert step.text.startswith("refused: "), step.text
+    assert "Input should be" in step.text
+    right = asyncio.run(_played([Action.call("book_reservation", **_BOOKING)], task))
+    assert json.loads(right.text)["reservation_id"] == "HATHAT"
+
+
+def test_new_items_that_are_numbers_are_refused() -> None:
+    async def run() -> None:
+        for task in service_tasks(service="retail", difficulty=3):
+            env = make(SPEC, task)
+            await env.reset(seed=0)
+            db = msgspec.json.decode((await env.snapshot()).state)["state"]["db"]
+            for number, order in db["orders"].items():
+                if order["status"] == "delivered" and len(order["items"]) > 1:
+                    break
+            else:
+                continue
+            items, new = [item["item_id"] for item in order["items"]][:2], []
+            for item in order["items"][:2]:
+                variants = db["products"][item["product_id"]]["variants"]
+                new.append(next((one for one, kind in variants.items() if kind["available"]), ""))
+            if not all(one.isdecimal() for one in new):
+                continue
+            method = next(iter(db["users"][order["user_id"]]["payment_methods"]))
+            asked = {"order_id": number, "item_ids": items, "payment_method_id": method}
+            for wrong in ([int(new[0]), new[1]], [*map(int, new)]):
+                step = await env.step(Action.call("exchange_delivered_order_items", new_item_ids=wrong, **asked))
+                assert step.text == "refused: new_item_ids.0: Input should be a valid string"
+            assert msgspec.json.decode((await env.snapshot()).state)["state"]["db"] == db
+            step = await env.step(Action.call("exchange_delivered_order_items", new_item_ids=new, **asked))
+            assert json.loads(step.text)["exchange_new_items"] == sorted(new)
+            return
+        raise AssertionError("no task has such an order")
+
+    asyncio.run(run())
+
+
 def test_tau2s_mock_tasks_begin_where_they_say_and_hold_what_is_asserted(tmp_path) -> None:
     db = {
         "tasks": {"task_1": {"task_id": "task_1", "title": "T", "description": None, "status": "pending"}},

@@ -208,20 +208,32 @@ def _shown(result: CellResult, directory: str) -> str:
 
 
 def agrees(given: str, wanted: str) -> bool:
-    """Whether an answer is right: numbers by value (floats to a millionth), anything else as text, case ignored."""
+    """Whether an answer is right: numbers by value (floats to a millionth), anything else as text.
+
+    Thousands may be set apart, by commas or blanks: groups of three. Of a text neither case counts nor blanks
+    beside a comma between digits.
+    """
     one, two = _number(given), _number(wanted)
     if one is None or two is None:
-        return given.strip().casefold() == wanted.strip().casefold()
+        return _text(given) == _text(wanted)
     if "." in wanted:
         return abs(one - two) <= max(abs(two), Fraction(1)) / 1_000_000
     return one == two
 
 
-_NUMBER: Callable[[str], re.Match[str] | None] = re.compile(r"[+-]?\d{1,400}(\.\d{1,400})?(/\d{1,400})?").fullmatch
+_WHOLE = r"(\d{1,3}(,\d{3}){1,130}|\d{1,3}( \d{3}){1,130}|\d{1,400})"
+_NUMBER: Callable[[str], re.Match[str] | None] = re.compile(
+    rf"[+-]? ?{_WHOLE}(\.\d{{1,400}})?( ?/ ?{_WHOLE})?"
+).fullmatch
 
 
 def _number(text: str) -> Fraction | None:
-    text = text.strip().replace(",", "").replace(" ", "")
-    if _NUMBER(text) is None or re.search(r"/0+$|\..*/", text):
+    text = text.strip()
+    if _NUMBER(text) is None:
         return None
-    return Fraction(text)
+    text = text.replace(",", "").replace(" ", "")
+    return None if re.search(r"/0+$|\..*/", text) else Fraction(text)
+
+
+def _text(text: str) -> str:
+    return re.sub(r"(?<=\d) *, *(?=\d)", ",", text.strip()).casefold()

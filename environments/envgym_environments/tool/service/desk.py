@@ -10,11 +10,12 @@ from functools import cache
 from typing import Any, Protocol
 
 import msgspec
+from pydantic import BaseModel, ValidationError
 
 from envgym.messages import ToolCall, ToolSpec
-from envgym.tools import tool_spec
+from envgym.tools import arguments_model, tool_spec
 
-__all__ = ["Act", "Case", "Desk", "Refused", "replayed", "specs_of"]
+__all__ = ["Act", "Case", "Desk", "Refused", "mistyped", "replayed", "specs_of"]
 
 
 class Refused(Exception):  # nothing failed: the service says no
@@ -103,6 +104,21 @@ class Case:
 def specs_of(desk: type[Desk]) -> tuple[ToolSpec, ...]:
     """The specs of a desk's tools."""
     return tuple(tool_spec(getattr(desk, name)) for name in (*desk.reads, *desk.writes))
+
+
+@cache
+def _arguments_of(desk: type[Desk], name: str) -> type[BaseModel]:
+    return arguments_model(getattr(desk, name))
+
+
+def mistyped(desk: type[Desk], call: ToolCall) -> str | None:
+    """Which argument of a checked call is not of its type, in what stands inside of it too; None: all are."""
+    try:
+        _arguments_of(desk, call.name).model_validate(call.arguments, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc']))[:80]}: {first['msg']}"
+    return None
 
 
 def replayed(desk: Callable[[dict[str, Any]], Desk], db: dict[str, Any], calls: list[ToolCall]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from envgym_environments.experts import expert_of
 from envgym_environments.played import Answer, Rules, draws, lazy_tasks, played
 from envgym_environments.splits import of_split
 from envgym_environments.tool.service.clerk import Lost, clerk
-from envgym_environments.tool.service.desk import Case, Desk, Refused, replayed, specs_of
+from envgym_environments.tool.service.desk import Case, Desk, Refused, mistyped, replayed, specs_of
 from envgym_environments.tool.service.files import Files, draw_files
 from envgym_environments.tool.service.office import Office, draw_office
 from envgym_environments.tool.service.retail import Retail
@@ -126,6 +126,8 @@ class Service(Rules[ServiceState]):
         return self._end(state, said) if _BYE.search(said) else Answer(said)
 
     def _use(self, state: ServiceState, call: ToolCall) -> Answer:
+        if (wrong := mistyped(self._desk, call)) is not None:
+            return Answer(f"refused: {wrong}")
         desk = self._desk(state.db)  # type: ignore[call-arg]  # a Protocol has no constructor
         writes = call.name in desk.writes
         before = msgspec.json.encode(state.db) if writes else b""

@@ -12,6 +12,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 OPEN = {"type": "object", "properties": {}}
+TWICE = [[{"$ref": f"#/$defs/d{n + 1}"}] * 2 for n in range(40)]
+DOUBLING = {f"d{n}": {"allOf": twice} for n, twice in enumerate(TWICE)} | {"d40": {"type": "string"}}
 TOOLS = [
     {
         "name": "add",
@@ -64,8 +66,67 @@ TOOLS = [
         "inputSchema": {"type": "object", "properties": {"x": {"items": None}}},
     },
     {"name": "add", "description": "A second of this name.", "inputSchema": OPEN},
+    {
+        "name": "doubling",
+        "description": "Lies: a value is checked 2**40 times.",
+        "inputSchema": {"type": "object", "properties": {"x": {"$ref": "#/$defs/d0"}}, "$defs": DOUBLING},
+    },
+    {
+        "name": "doubling_output",
+        "description": "Lies.",
+        "inputSchema": OPEN,
+        "outputSchema": {"type": "object", "properties": {"n": {"$ref": "#/$defs/d0"}}, "$defs": DOUBLING},
+    },
+    {
+        "name": "in_itself",
+        "description": "Lies.",
+        "inputSchema": {"type": "object", "properties": {}, "anyOf": [{"$ref": "#"}]},
+    },
+    {
+        "name": "into_a_number",
+        "description": "Lies.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"x": {"$ref": "#/properties/y/minimum/z"}, "y": {"minimum": 5}},
+        },
+    },
+    {
+        "name": "doubling_tree",
+        "description": "What is nested n deep is checked 2**n times.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"x": {"$ref": "#/$defs/d"}},
+            "$defs": {"d": {"properties": {"x": {"allOf": [{"$ref": "#/$defs/d"}, {"$ref": "#/$defs/d"}]}}}},
+        },
+    },
+    {
+        "name": "slow_pattern",
+        "description": "Its expression takes years.",
+        "inputSchema": OPEN,
+        "outputSchema": {"type": "object", "properties": {"n": {"type": "string", "pattern": "^(a+)+$"}}},
+    },
+    {
+        "name": "no_pattern",
+        "description": "Its expression is none.",
+        "inputSchema": OPEN,
+        "outputSchema": {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "type": "object",
+            "patternProperties": {"(": {}},
+        },
+    },
+    {
+        "name": "find",
+        "description": "An honest one, whose arguments are named like keywords.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"pattern": {"type": "string"}, "format": {"type": "string"}},
+            "required": ["pattern"],
+            "additionalProperties": False,
+        },
+    },
 ]
-deep = TOOLS[-2]["inputSchema"]["properties"]["x"]
+deep = next(tool for tool in TOOLS if tool["name"] == "deep")["inputSchema"]["properties"]["x"]
 for _ in range(40):
     deep["items"] = {"type": "array"}
     deep = deep["items"]
@@ -167,6 +228,8 @@ def call(name, arguments, out):
         return {"content": "no list"}
     if name == "bad_output":
         return text("n is seven") | {"structuredContent": {"n": "seven"}}
+    if name in ("slow_pattern", "no_pattern", "doubling_output"):
+        return text("told") | {"structuredContent": {"n": "a" * 40 + "!"}}
     if name == "leave_child":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         return text(f"{os.getpid()} {child.pid}")
