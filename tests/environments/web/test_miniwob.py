@@ -209,6 +209,8 @@ def test_the_contract_holds(loop):
     loop.run(check_env(lambda: Miniwob(task, turns=6), turns=3, deadline_s=180))
     pictured = {"observe": "none", "screenshot": True, "marks": True}
     loop.run(check_env(lambda: Miniwob(task, turns=6, **pictured), turns=3, deadline_s=180))
+    flight = miniwob_tasks(1, pages="flight.Alaska")[0]
+    loop.run(check_env(lambda: Miniwob(flight, turns=6), turns=3, deadline_s=180))
 
 
 async def looked_at(name, problems=3):
