@@ -280,8 +280,8 @@ def miniwob_tasks(count: int | None = 1300, *, pages: str = "", seed: int = 0) -
 
     Of each page's problems every fifth is of the split "heldout".
 
-    pages: names separated by commas, "" for all but FlightWoB's (`FLIGHTS`). Raises ValueError for one that there is
-    not, or a count below one.
+    pages: names separated by commas, "" for all but FlightWoB's (`FLIGHTS`). Raises ValueError for one that there
+    is not, or a count below one.
     """
     names = tuple(name.strip() for name in pages.split(",") if name.strip()) or page_names()
     if wrong := [name for name in names if name not in all_pages()]:
