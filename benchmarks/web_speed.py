@@ -24,7 +24,7 @@ from typing import Any
 
 from _harness import Row, finish, options, scratch_folder
 from _web_peers import CLICK, KINDS, Peer, missing
-from envgym_environments.web.miniwob.env import SIZE, Miniwob, miniwob_tasks
+from envgym_environments.web.miniwob.env import Miniwob, miniwob_tasks
 from envgym_environments.web.miniwob.pages import begin
 
 from envgym.browsing import open_browser
@@ -63,7 +63,7 @@ async def measured(repeats: int) -> list[Row]:
     await env.reset(seed=0)
     page = env._page
     tab = page.tabs[0]
-    at = {"x": SIZE[0] / 2, "y": SIZE[1] - 20}
+    at = {"x": 240, "y": 300}
 
     async def bare_reset() -> None:
         await tab.call("Runtime.evaluate", expression=begin("floor"), returnByValue=True)

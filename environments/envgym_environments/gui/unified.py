@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from envgym.messages import ParseError, ToolCall
+from envgym.screen import LONGEST_WAIT_S
 from envgym_environments.gui.grounding.answers import NO_TEXT, Answer
 
 __all__ = ["page_calls", "screen_calls"]
@@ -106,7 +107,7 @@ _ON_PAGES: _Means = {
     "wait": lambda _: _call("wait", seconds=1.0),
     "complete": _completed,
 }
-"""A question is answered by completing with a text."""
+"""A question is answered by completing with a text; whoever grades takes a number in it for one (`web.play`)."""
 
 
 # pyautogui
@@ -201,7 +202,10 @@ def _hotkey(pointer: tuple[int, int], *keys: str, interval: float = 0.0) -> _Mea
 
 
 def _sleep(pointer: tuple[int, int], seconds: float) -> _Meant:
-    return [_call("wait", seconds=float(seconds))], pointer
+    if float(seconds) < 0:
+        raise ValueError("time.sleep takes no negative number")
+    waited = min(float(seconds), LONGEST_WAIT_S)  # no wait is longer; who still has to can ask for another one
+    return [_call("wait", seconds=waited)] if waited else [], pointer
 
 
 _PYAUTOGUI: Mapping[str, Callable[..., _Meant]] = {

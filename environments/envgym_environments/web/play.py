@@ -8,6 +8,7 @@ drawn from an episode's seed. What serves the application is a `Service`; what i
 
 import hashlib
 import json
+import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, closing
@@ -208,9 +209,11 @@ class WebPlay:
         self._going("step")
         if action.error is not None:
             return await self._answered((Message(role="user", content=f"error: {action.error.message[:500]}"),))
-        calls = action.calls
+        calls, untyped = action.calls, False
         if not calls:
-            read = (page_calls(action.text) or [parse_call(action.text, self.tools)])[0]
+            unified = page_calls(action.text)
+            untyped = unified is not None
+            read = (unified or [parse_call(action.text, self.tools)])[0]
             if isinstance(read, ParseError):
                 return await self._answered((Message(role="user", content=f"error: {read.message[:500]}"),))
             calls = (read,)
@@ -221,7 +224,7 @@ class WebPlay:
             if isinstance(checked, ParseError):
                 text = f"error: {checked.message[:500]}"
             elif checked.name in ("done", "answer_number", "answer_text"):
-                return await self._graded(checked, messages)
+                return await self._graded(checked, messages, untyped=untyped)
             else:
                 text = await self._do(checked, pictures=number == len(calls))
             messages.append(Message(role="tool", content=text, tool_call_id=call.id))
@@ -241,12 +244,15 @@ class WebPlay:
             self._last = Step((*messages[:-1], shown), state_key=await self._key(), images=images)
         return self._last
 
-    async def _graded(self, call: ToolCall, before: list[Message]) -> Step:
+    async def _graded(self, call: ToolCall, before: list[Message], *, untyped: bool) -> Step:
+        """The last step. untyped: the answer was given in a notation that has texts alone."""
         value = next(iter(call.arguments.values()), None)
         answer = value if isinstance(value, (str, int, float)) else None
         assert self._view is not None
+        readings = _readings(answer) if untyped and isinstance(answer, str) else (answer,)
         with closing(await self.served.copied()) as database:
-            channels = self._question.judge(database, self._view.url, answer)
+            verdicts = [self._question.judge(database, self._view.url, reading) for reading in readings]
+        channels = max(verdicts, key=lambda verdict: (verdict["reward"], verdict.get("answered", 0.0)))
         stop = StopReason.GOAL if channels["reward"] else StopReason.SUBMITTED
         said = Message(role="tool", content="The end.", tool_call_id=call.id)
         submission = None if answer is None else str(answer)
@@ -394,3 +400,12 @@ def _difference(wanted: str, found: str) -> str:
         if one != other:
             return f"{other[:200]!r} instead of {one[:200]!r}"
     return f"{len(found)} characters instead of {len(wanted)}"
+
+
+def _readings(text: str) -> tuple[str | float, ...]:
+    """What a text may mean where there is no other way to give a number: itself, and the number that it is."""
+    try:
+        number = float(text)
+    except ValueError:
+        return (text,)
+    return (text, number) if math.isfinite(number) else (text,)

@@ -42,8 +42,9 @@ _FLAGS = """
 --disable-gpu-vsync --disable-frame-rate-limit
 --proxy-server=http://127.0.0.1:9 --proxy-bypass-list=<-loopback> about:blank
 """
-"""Without a limit of frames a screenshot need not wait for one. What belongs to no context has a proxy that is not
-there: nothing listens on port 9 of that loopback."""
+"""Without a limit of frames the first frame after rest comes at once; the next ones come sixty a second all the
+same, and a picture is of the second. What belongs to no context has a proxy that is not there:
+nothing listens on port 9 of that loopback."""
 _FEATURES = """
 Translate MediaRouter HttpsUpgrades PaintHolding BackForwardCache AutofillServerCommunication
 DeferRendererTasksAfterInput

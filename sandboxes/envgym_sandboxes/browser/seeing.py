@@ -7,7 +7,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -304,26 +304,49 @@ def _boxed(tab: Tab, nodes: Sequence[Node], snapshot: dict[str, Any]) -> list[No
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """One document of a snapshot. shown: nodes with a box. The rest: by node, of those that have any.
+
+    frames: the document inside of a frame, by its place in the snapshot.
+    """
+
+    nodes: dict[str, Any]
+    shown: set[int]
+    below: dict[int, list[int]]
+    values: dict[int, int]
+    texts: dict[int, int]
+    frames: dict[int, int]
+
+
+def _document(raw: dict[str, Any]) -> _Document:
+    nodes = raw["nodes"]
+    below: dict[int, list[int]] = {}
+    for index, parent in enumerate(nodes["parentIndex"]):
+        below.setdefault(parent, []).append(index)
+    values, texts, frames = (
+        dict(zip(nodes[name]["index"], nodes[name]["value"], strict=True))
+        for name in ("inputValue", "textValue", "contentDocumentIndex")
+    )
+    typed = {index: value for index, value in values.items() if value >= 0}
+    return _Document(nodes, set(raw["layout"]["nodeIndex"]), below, typed, texts, frames)
+
+
 def _pruned(tab: Tab, snapshot: dict[str, Any]) -> str:
-    """The first document's HTML: what has a box, with refs and the attributes that say something."""
-    strings, document = snapshot["strings"], snapshot["documents"][0]
-    nodes, shown = document["nodes"], set(document["layout"]["nodeIndex"])
-    parents, names = nodes["parentIndex"], nodes["nodeName"]
-    children: dict[int, list[int]] = {}
-    for index, parent in enumerate(parents):
-        children.setdefault(parent, []).append(index)
-    typed = zip(nodes["inputValue"]["index"], nodes["inputValue"]["value"], strict=True)
-    values = {index: value for index, value in typed if value >= 0}
-    texts = dict(zip(nodes["textValue"]["index"], nodes["textValue"]["value"], strict=True))
+    """The HTML of the document and of those in its frames: what has a box, with refs and what says something."""
+    strings, documents = snapshot["strings"], snapshot["documents"]
+    first = _document(documents[0])
     out: list[str] = []
-    waiting: list[int | str] = [*reversed(children.get(-1, []))]
+    waiting: list[tuple[_Document, int] | str] = [(first, at) for at in reversed(first.below.get(-1, []))]
     while waiting:
-        at = waiting.pop()
-        if isinstance(at, str):
-            out.append(at)
+        one = waiting.pop()
+        if isinstance(one, str):
+            out.append(one)
             continue
-        name = strings[names[at]] if names[at] >= 0 else ""
-        below = [*reversed(children.get(at, []))]
+        document, at = one
+        nodes, shown = document.nodes, document.shown
+        name = strings[nodes["nodeName"][at]] if nodes["nodeName"][at] >= 0 else ""
+        below = document.below.get(at, [])
         if nodes["nodeType"][at] == 3:
             out.append(_spaced(strings[nodes["nodeValue"][at]]) if at in shown else "")
             continue
@@ -333,13 +356,15 @@ def _pruned(tab: Tab, snapshot: dict[str, Any]) -> str:
             continue
         inside_select = name in ("OPTION", "OPTGROUP")
         if nodes["nodeType"][at] == 1 and name not in ("HTML", "BODY") and (at in shown or inside_select):
-            tag = name.lower()
-            out.append(
-                f"<{tag} ref={ref_of(tab, nodes['backendNodeId'][at])}{_attributes(strings, nodes, at, values)}>"
-            )
-            waiting.append(f"</{tag}>")
-            out.append(escape(strings[texts[at]], quote=False) if texts.get(at, -1) >= 0 else "")
-        waiting += below
+            told = _attributes(strings, nodes, at, document.values)
+            out.append(f"<{name.lower()} ref={ref_of(tab, nodes['backendNodeId'][at])}{told}>")
+            waiting.append(f"</{name.lower()}>")
+            text = document.texts.get(at, -1)
+            out.append(escape(strings[text], quote=False) if text >= 0 else "")
+        if at in document.frames and at in shown:
+            inside = _document(documents[document.frames[at]])
+            waiting += [(inside, root) for root in reversed(inside.below.get(-1, []))]
+        waiting += [(document, child) for child in reversed(below)]
         if inside_select:
             shown.update(below)
     return "".join(out)

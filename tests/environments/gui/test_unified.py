@@ -70,6 +70,13 @@ time.sleep(0.5)
     assert not any(isinstance(screen_action(call), ParseError) for call in calls)
 
 
+@pytest.mark.parametrize(("seconds", "waits"), [("0", []), ("0.0", []), ("30", [10.0]), ("1e999", [10.0])])
+def test_a_sleep_that_no_wait_is_long_enough_for_is_the_longest_one_and_none_is_none(seconds, waits):
+    calls = screen_calls(f"pyautogui.click(1, 2)\ntime.sleep({seconds})", SIZE)
+    assert told(calls)[1:] == [("wait", {"seconds": one}) for one in waits]
+    assert not any(isinstance(screen_action(call), ParseError) for call in calls)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -85,6 +92,7 @@ time.sleep(0.5)
         ("pyautogui.click(**{'x': 1})", "arguments are written out"),
         ("pyautogui.click(1, 2, 3, 4, 5, 6)", "takes from 1 to 6"),
         ("pyautogui.click(1e999, 2)", "infinity"),
+        ("time.sleep(-1)  # pyautogui.", "no negative number"),
         ("<answer>[{'action': 'fly'}]</answer>", "there is no action 'fly' here"),
         ("<answer>[{'action': 'click', 'point': 'x'}]</answer>", "a click has a point"),
         ("<answer>[{'action': 'scroll', 'input_text': 'in'}]</answer>", "a scroll has a direction"),

@@ -6,8 +6,8 @@ import re
 
 import pytest
 from envgym_environments.gui.grounding.answers import Answer, written
-from envgym_environments.web.miniwob.env import SIZE, Miniwob, miniwob_tasks
-from envgym_environments.web.miniwob.pages import RELOADED, TIMED, page_names
+from envgym_environments.web.miniwob.env import Miniwob, miniwob_tasks
+from envgym_environments.web.miniwob.pages import FLIGHTS, RELOADED, TIMED, all_pages, page_names, size
 from envgym_environments.web.miniwob.reading import read
 from envgym_environments.web.miniwob.solver import LOOKS, PLANS, expert
 from PIL import Image
@@ -52,7 +52,7 @@ def test_every_page_is_there_with_splits_and_seeds():
     one_page = miniwob_tasks(10, pages="click-test")
     assert [task.split for task in one_page] == (["train"] * 4 + ["heldout"]) * 2
     assert len({task.seed for task in one_page}) == 10
-    assert set(page_names()) >= {*RELOADED, *TIMED, *PLANS, *LOOKS}
+    assert {*all_pages()} >= {*RELOADED, *TIMED, *PLANS, *LOOKS}
 
 
 def test_wrong_options_are_named():
@@ -143,7 +143,7 @@ def test_a_picture_is_shown_where_it_is_asked_for_and_is_of_what_is_to_be_seen(l
         first, again, _ = await seen(observe="none", screenshot=True)
         task, shown = first.observation[-1].content
         assert first.images == {shown.sha256: first.images[shown.sha256]}
-        assert Image.open(io.BytesIO(first.images[shown.sha256])).size == SIZE
+        assert Image.open(io.BytesIO(first.images[shown.sha256])).size == size("click-test")
         assert "ref=" not in task.text, "the picture alone"
         assert task.text.strip() == plain[0].text.partition("\n")[0]
         assert again.images == first.images, "the same problem is the same picture"
@@ -209,6 +209,8 @@ def test_the_contract_holds(loop):
     loop.run(check_env(lambda: Miniwob(task, turns=6), turns=3, deadline_s=180))
     pictured = {"observe": "none", "screenshot": True, "marks": True}
     loop.run(check_env(lambda: Miniwob(task, turns=6, **pictured), turns=3, deadline_s=180))
+    flight = miniwob_tasks(1, pages="flight.Alaska")[0]
+    loop.run(check_env(lambda: Miniwob(flight, turns=6), turns=3, deadline_s=180))
 
 
 async def looked_at(name, problems=3):
@@ -259,3 +261,59 @@ def test_pages_load_reset_and_step_and_the_solver_solves_most_that_it_knows(loop
     loop.run(work())
     assert len(solved_pages) >= least, solved_pages
     assert {name for name, shown in unsolved.items() if len(shown) == 1} == ALIKE & unsolved.keys()
+
+
+def _field(dom, name):
+    return re.search(rf'<input ref=(e\d+)[^>]* name="{re.escape(name)}"', dom)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", FLIGHTS)
+def test_a_flight_is_searched_in_the_frame_and_a_form_without_its_fields_is_lost(loop, page):
+    async def empty():
+        env = Miniwob(miniwob_tasks(1, pages=page)[0])
+        first = await env.reset(seed=0)
+        asked = await env._page.run("core.currentQuestion.instruction")
+        assert all(str(value) in first.text for value in asked.values()), first.text
+        assert first.text.index("<iframe ") < first.text.index("<form ") < first.text.index("</iframe>")
+        (field, *_) = re.findall(r'<input ref=(e\d+)[^>]* type="text"', first.text)
+        step = await env.step(Action.call("fill", ref=field, text="x"))
+        assert step.state_key != first.state_key, "what a frame's fields hold is seen"
+        again = await env.reset(seed=0)
+        assert (again.text, again.state_key) == (first.text, first.state_key)
+        (*_, submit) = re.findall(r'<(?:input|button) ref=(e\d+)[^>]* type="submit"', again.text)
+        step = await env.step(Action.call("click", ref=submit))
+        await env.close()
+        return step
+
+    step = loop.run(empty())
+    assert (step.reward, step.stop) == (-1.0, StopReason.LOST), step.text
+    assert "Missing required field" in step.text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_flight_is_paid_by_the_share_of_its_fields(loop):
+    async def play(seed):
+        env = Miniwob(miniwob_tasks(1, pages="flight.Alaska-auto", seed=seed)[0])
+        step = await env.reset(seed=0)
+        wanted = await env._page.run("core.currentQuestion.request")
+        if "SearchFields.ReturnDate" not in wanted:
+            await env.close()
+            return None
+        for name in ("SearchFields.DepartureCity", "SearchFields.ArrivalCity"):
+            step = await env.step(Action.call("fill", ref=_field(step.text, name), text=wanted[name]))
+        for name in ("SearchFields.DepartureDate", "SearchFields.ReturnDate"):
+            step = await env.step(Action.call("click", ref=_field(step.text, name)))
+            day = wanted[name].split("/")[1]
+            for chosen in (rf'ref=(e\d+) class="cal-day[^>]*>{day}<', r'ref=(e\d+) id="btnDone"'):
+                step = await env.step(Action.call("click", ref=re.search(chosen, step.text)[1]))
+        step = await env.step(Action.call("click_named", name="Find Flights", role="button"))
+        await env.close()
+        return step, wanted
+
+    step, wanted = next(found for seed in range(9) if (found := loop.run(play(seed))))
+    begun = {"SearchType": "RoundTrip", "NumberOfTravelers": "1", "CabinType": "Coach"}
+    wrong = [name for name, value in begun.items() if wanted.get(f"SearchFields.{name}", value) != value]
+    assert (step.reward, step.stop) == (pytest.approx(1 - len(wrong) / len(wanted)), StopReason.GOAL)

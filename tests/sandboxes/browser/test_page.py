@@ -528,6 +528,25 @@ def test_frames_are_part_of_the_tree_and_can_be_acted_in(play):
     )
 
 
+def test_the_html_of_frames_is_there_with_the_refs_that_the_tree_has(play):
+    async def work(page):
+        view = await page.view(Wanted(tree=True, dom=True))
+        (ref,) = [node.ref for node in view.tree if node.name == "Inner"]
+        frame, inner = view.dom.index("<iframe "), view.dom.index(f"<button ref={ref}>Inner</button>")
+        assert view.dom.index("outer") < frame < inner < view.dom.index("</iframe>") < view.dom.index("after")
+        assert 'value="tea"' in view.dom
+        assert "unseen" not in view.dom
+        assert view.dom.count("Inner") == 1, "a frame that is not shown is not told"
+        await page.act(Click(Target(ref=ref)))
+        assert ">Pressed</button>" in (await page.view(Wanted(tree=False, dom=True))).dom
+
+    play(
+        work,
+        "<p>outer</p><iframe src=/b.html></iframe><p>after</p><iframe hidden src=/b.html></iframe>",
+        b="<button onclick='this.textContent=\"Pressed\"'>Inner</button><input value=tea><p hidden>unseen</p>",
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.namespaces
 @pytest.mark.timeout(300)

@@ -27,21 +27,24 @@ from envgym_environments.gui.unified import page_calls
 from envgym_environments.pictures import pictured
 from envgym_environments.web.miniwob.pages import (
     FIXED_DAY,
+    FLIGHTS,
     ORIGIN,
+    READY,
     RELOADED,
     STATE,
     TIMED,
     address,
+    all_pages,
     begin_on,
     html_folder,
     page_names,
+    size,
 )
 from envgym_environments.web.still import STILL
 
 __all__ = ["SPEC", "Miniwob", "miniwob_tasks"]
 
 Observed = Literal["dom", "tree", "both", "none"]
-SIZE = (480, 320)
 _LOADED_S = 60.0
 _STATE = Wanted(tree=False, value=STATE)
 _GONE: dict[str, Any] = {
@@ -87,15 +90,16 @@ class Miniwob:
             raise ValueError(f"browser {browser!r} draws no pages: leave screenshot false, or take another one")
         self.task, self.tools = task, _chosen(tools)
         self._name = str(task.metadata["page"])
-        if self._name not in page_names():
-            raise ValueError(f"MiniWoB++ has no page {self._name!r}; it has {', '.join(page_names())}")
+        if self._name not in all_pages():
+            raise ValueError(f"MiniWoB++ has no page {self._name!r}; it has {', '.join(all_pages())}")
         self._wanted = Wanted(
             tree=observe in ("tree", "both"), dom=observe in ("dom", "both"), screenshot=screenshot, marks=marks,
             value=STATE,
         )  # fmt: skip
         self._turns, self._kind = turns, browser
         still = "pictures/" if screenshot else ""  # such pages have another style
-        self._family = f"miniwob/{browser}/{still}{'moving' if self._name in TIMED else 'still'}/"
+        kind = "moving" if self._name in TIMED else "flights" if self._name in FLIGHTS else "still"
+        self._family = f"miniwob/{browser}/{still}{kind}/"
         self._browser: Browser | None = None
         self._page: Page | None = None
         self._turn = 0
@@ -116,6 +120,8 @@ class Miniwob:
             page = await self._loaded()
             await self._leave_mouse(page)
             said = await self._begun(page, asked)
+            if not said and self._name in FLIGHTS:
+                said = await self._begun(page, READY)
         if said:
             raise EnvironmentFailure(f"page {self._name!r} does not begin: {said}")
         page.forget()
@@ -130,7 +136,7 @@ class Miniwob:
             limits = PageLimits(act_s=30.0, settle_s=0.2 if moving else 10.0, quiet_s=0.02)
             site = {ORIGIN: Folder(str(html_folder()))}
             scripts = (FIXED_DAY, STILL) if self._wanted.screenshot else (FIXED_DAY,)
-            spec = PageSpec(site, start=address(self._name), size=SIZE, scripts=scripts, limits=limits)
+            spec = PageSpec(site, start=address(self._name), size=size(self._name), scripts=scripts, limits=limits)
             self._browser = self._browser or open_browser(self._kind)
             self._page = await self._browser.page(spec)
         else:
@@ -145,7 +151,8 @@ class Miniwob:
         That is a frame of the browser, for which the picture of the first observation would wait. So it is begun as
         soon as an episode is over, and nobody waits for it before the next one.
         """
-        await page.act(Hover(Target(x=SIZE[0] - 1, y=SIZE[1] - 1)))
+        wide, high = page.spec.size
+        await page.act(Hover(Target(x=wide - 1, y=high - 1)))
 
     async def _mouse_left(self) -> bool:
         """Whether the mouse went to the corner after the episode before."""
@@ -273,11 +280,12 @@ def miniwob_tasks(count: int | None = 1300, *, pages: str = "", seed: int = 0) -
 
     Of each page's problems every fifth is of the split "heldout".
 
-    pages: names separated by commas, "" for all. Raises ValueError for one that there is not, or a count below one.
+    pages: names separated by commas, "" for all but FlightWoB's (`FLIGHTS`). Raises ValueError for one that there
+    is not, or a count below one.
     """
     names = tuple(name.strip() for name in pages.split(",") if name.strip()) or page_names()
-    if wrong := [name for name in names if name not in page_names()]:
-        raise ValueError(f"MiniWoB++ has no pages {wrong}; it has {', '.join(page_names())}")
+    if wrong := [name for name in names if name not in all_pages()]:
+        raise ValueError(f"MiniWoB++ has no pages {wrong}; it has {', '.join(all_pages())}")
     if count is not None and count < 1:
         raise ValueError(f"count is {count}; it must be at least 1, or None for tasks without end")
 
@@ -299,5 +307,5 @@ SPEC = EnvSpec(
     tasks=miniwob_tasks,
     make=Miniwob,
     seeded=True,
-    description="MiniWoB++: 130 small web pages in a browser, with their own rewards.",
+    description="MiniWoB++: small web pages in a browser, with their own rewards.",
 )

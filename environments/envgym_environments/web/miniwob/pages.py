@@ -14,18 +14,25 @@ from envgym.errors import SandboxUnavailable
 __all__ = [
     "BEGIN",
     "FIXED_DAY",
+    "FLIGHTS",
     "ORIGIN",
+    "READY",
     "RELOADED",
     "STATE",
     "TIMED",
     "address",
+    "all_pages",
     "begin",
     "begin_on",
     "html_folder",
     "page_names",
+    "size",
 ]
 
 ORIGIN = "http://miniwob.test"
+
+FLIGHTS = ("flight.AA", "flight.Alaska", "flight.Alaska-auto")
+"""FlightWoB's pages: an airline's form in a frame, beside what is asked. Each reset loads them again."""
 
 TIMED = frozenset(("chase-circle", "moving-items", "simon-says", "stock-market"))
 """Pages that go on moving while nobody acts: what is seen depends on the clock, so they are no case for replay."""
@@ -35,7 +42,7 @@ choose-date choose-date-easy choose-date-medium choose-date-nodelay click-pie dr
 drag-sort-numbers email-inbox-important form-sequence social-media use-colorwheel use-colorwheel-2 use-slider
 use-slider-2
 """
-RELOADED = frozenset(_KEEPING.split()) | TIMED
+RELOADED = frozenset(_KEEPING.split()) | TIMED | {*FLIGHTS}
 """Pages that keep something of one problem in the next: each reset loads them again. The others were compared:
 after something was clicked in them, a reset shows what a page shows that was just loaded."""
 
@@ -47,6 +54,9 @@ FIXED_DAY = """(() => {
     static now() { return now(); }
   };
 })();"""
+
+READY = "document.querySelector('iframe#wrap') && !WOB_TASK_READY ? null : ''"
+"""Whether what a frame shows is there, too: null until then. Its own script says so."""
 
 BEGIN = """(seed => {
   if (typeof core === 'undefined' || typeof genProblem !== 'function') return 'no page of MiniWoB';
@@ -66,12 +76,14 @@ BEGIN = """(seed => {
 
 STATE = """(() => {
   if (typeof core === 'undefined') return null;
-  const fields = [...document.querySelectorAll('input,select,textarea')].map(
+  const frame = document.querySelector('iframe#wrap')?.contentDocument;
+  const all = (which) => [document, ...(frame ? [frame] : [])].flatMap((one) => [...one.querySelectorAll(which)]);
+  const fields = all('input,select,textarea').map(
     (f) => [f.type, f.type === 'checkbox' || f.type === 'radio' ? f.checked : f.value]);
   const cover = document.getElementById('sync-task-cover'), own = ['reward-display', 'click-canvas'];
   const shown = (one) => one !== cover && !one.closest('#reward-display')
     && !own.includes(one.id) && !['SCRIPT', 'STYLE'].includes(one.tagName);
-  const seen = [...document.body.querySelectorAll('*')].filter(shown).map((one) => {
+  const seen = all('body *').filter(shown).map((one) => {
     const box = one.getBoundingClientRect();
     const text = [...one.childNodes].filter((t) => t.nodeType === 3).map((t) => t.nodeValue.trim()).join(' ');
     // where a speck is hangs on frames in click-pie, whose wheel is folded to one; nobody could aim at it
@@ -94,13 +106,25 @@ def html_folder() -> Path:
 
 @cache
 def page_names() -> tuple[str, ...]:
-    """Every page, by name."""
+    """Every page by name, but for `FLIGHTS`, which are played where they are named."""
     return tuple(sorted(path.stem for path in (html_folder() / "miniwob").glob("*.html")))
 
 
 def address(page: str) -> str:
     """The address of a page."""
+    if page in FLIGHTS:
+        return f"{ORIGIN}/flight/{page.removeprefix('flight.')}/wrapper.html"
     return f"{ORIGIN}/miniwob/{page}.html"
+
+
+def all_pages() -> tuple[str, ...]:
+    """Every page that there is, by name."""
+    return (*page_names(), *FLIGHTS)
+
+
+def size(page: str) -> tuple[int, int]:
+    """Width and height in which all of a page is seen, in pixels."""
+    return (560, 700) if page in FLIGHTS else (480, 320)
 
 
 def begin(seed: str) -> str:

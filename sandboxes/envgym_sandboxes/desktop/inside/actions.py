@@ -15,6 +15,9 @@ __all__ = ["Hand"]
 _BUTTONS = {"left": 1, "middle": 2, "right": 3}
 _UP, _DOWN, _LEFT, _RIGHT = 4, 5, 6, 7
 _DRAG_STEPS = 8
+_DRAG_RESTS = (0, _DRAG_STEPS // 2, _DRAG_STEPS)
+_DRAG_REST_S = 1.0
+"""After which steps programs are waited for, and at most how long: some never rest."""
 _NEAR = 20
 """Pixels: clicks that are farther apart are no double click to any program."""
 
@@ -24,10 +27,10 @@ class _Nowhere(Exception):
 
 
 class Hand:
-    """Who moves the pointer and presses the keys."""
+    """Who moves the pointer and presses the keys. rest: waits for the programs, at most so many seconds."""
 
-    def __init__(self, x: XDisplay, keyboard: Keyboard, tree: Tree) -> None:
-        self._x, self._keyboard, self._tree = x, keyboard, tree
+    def __init__(self, x: XDisplay, keyboard: Keyboard, tree: Tree, rest: Callable[[float], bool]) -> None:
+        self._x, self._keyboard, self._tree, self._rest = x, keyboard, tree, rest
         self._clicked = ((-_NEAR, -_NEAR), 0.0)
         self._kinds: dict[str, Callable[..., str | None]] = {
             "Click": self._click, "Move": self._move, "Drag": self._drag, "Scroll": self._scroll,
@@ -77,11 +80,17 @@ class Hand:
         self._x.sync()
 
     def _drag(self, start: str | list[int], end: str | list[int]) -> None:
+        """Programs get to see that something is dragged, and over what it is let go.
+
+        Nothing rests longer than that: what is held outside of its box scrolls by a timer.
+        """
         (x, y), (to_x, to_y) = self._place(start), self._place(end)
         self._x.move(x, y)
         self._x.button(1, True)
-        for step in range(1, _DRAG_STEPS + 1):
+        for step in range(_DRAG_STEPS + 1):
             self._x.move(x + (to_x - x) * step // _DRAG_STEPS, y + (to_y - y) * step // _DRAG_STEPS)
+            if step in _DRAG_RESTS:
+                self._rest(_DRAG_REST_S)
         self._x.button(1, False)
         self._x.sync()
 

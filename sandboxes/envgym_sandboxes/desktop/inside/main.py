@@ -37,7 +37,7 @@ class Desktop:
         programs.keep()
         self._x.keep()
         self._keyboard = Keyboard(self._x, lambda: self.rest(5.0))
-        self._hand = Hand(self._x, self._keyboard, self._tree)
+        self._hand = Hand(self._x, self._keyboard, self._tree, self.rest)
         self._shown: tuple[bytes, str] = (b"", "")
         self._beside = ThreadPoolExecutor(1)
         self._home()

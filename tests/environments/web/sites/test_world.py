@@ -8,9 +8,11 @@ import io
 import json
 import re
 import time
+from dataclasses import replace
 
 import pytest
 from envgym_environments.gui.grounding.answers import Answer, written
+from envgym_environments.web.database import same_answer
 from envgym_environments.web.sites.all_sites import SITES
 from envgym_environments.web.sites.goals import drawn, task_key
 from envgym_environments.web.sites.tasks import expert, web_sites_tasks
@@ -181,6 +183,46 @@ def test_an_answer_is_a_typed_call_and_words_are_not():
     assert (steps[3].reward, steps[3].channels["answered"], steps[3].channels["state"]) == (0.0, 0.0, 1.0)
     assert "no page before" in steps[4].text, "an action of the unified space is a call, too"
     assert (steps[5].stop, steps[5].submission) == (StopReason.SUBMITTED, "7")
+
+
+def test_a_question_is_answered_in_the_unified_space_be_it_of_a_number_or_of_a_text():
+    async def answered(task, text):
+        env = make(SPEC, task, browser="plain")
+        await env.reset(seed=0)
+        step = await env.step(Action.say(written(Answer("complete", text=text))))
+        await env.close()
+        return step
+
+    asked = set()
+    for site, kind in KINDS:
+        task = one_of(site, kind)
+        goal = drawn(task_key(task, SITES), kind, task.seed)
+        if goal.answer is not None:
+            asked.add(type(goal.answer))
+            step = asyncio.run(answered(task, str(goal.answer)))
+            assert (step.reward, step.stop) == (1.0, StopReason.GOAL), (site, kind, step.channels)
+            assert step.submission == str(goal.answer)
+            step = asyncio.run(answered(task, f"{goal.answer}1"))
+            assert (step.reward, step.channels["answered"]) == (0.0, 0.0)
+    assert asked == {int, float, str}
+
+
+def test_only_an_answer_that_has_no_type_is_also_read_as_a_number():
+    async def say(right, *actions):
+        env = make(SPEC, one_of("shop", "count"), browser="plain")
+        env._question = replace(env._question, judge=lambda *given: {"reward": float(same_answer(given[2], right))})
+        rewards = []
+        for action in actions:
+            await env.reset(seed=0)
+            rewards.append((await env.step(action)).reward)
+        await env.close()
+        return rewards
+
+    loose, text = Action.say(written(Answer("complete", text="7"))), Action.call("answer_text", text="7")
+    number = Action.call("answer_number", number=7)
+    assert asyncio.run(say(7, loose, text, number)) == [1.0, 0.0, 1.0]
+    assert asyncio.run(say("7", loose, text, number)) == [1.0, 1.0, 0.0]
+    assert asyncio.run(say("nan", Action.say(written(Answer("complete", text="nan"))), text)) == [1.0, 0.0]
 
 
 def test_the_contract_is_kept_without_scripts():
