@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from envgym.errors import GraderFailure
 from envgym.rewards.channels import Channel, Mixture
+from envgym_environments.tool.sql.functions import BY_CHANCE, replace_functions
 from envgym_environments.tool.sql.grade import comparable
 
 __all__ = [
@@ -41,7 +42,8 @@ _ALLOWED = frozenset(
         sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
     }
 )  # fmt: skip
-_BANNED_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
+_BANNED_FUNCTIONS = BY_CHANCE | {"readfile", "writefile", "edit", "fts3_tokenizer"}
+_MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,11 @@ def run_query(
 ) -> Answered:
     """Run one reading statement. What it does wrong is in the answer; nothing is raised and nothing is changed.
 
-    steps: of SQLite's virtual machine, in thousands rounded up; they bound the time without a clock.
+    steps: of SQLite's virtual machine, in thousands rounded up; they bound the time without a clock. What one
+    function does within a step is bounded by the length of a value, a million bytes. As in `sql`, chance is refused
+    and the clock stands still: the connection's own functions are replaced for good (`replace_functions`).
     """
+    replace_functions(connection)
     left = [max(1, steps // _EVERY)]
 
     def tick() -> int:
@@ -67,9 +72,12 @@ def run_query(
         return int(left[0] < 0)
 
     def permit(action: int, _one: str | None, two: str | None, *_more: str | None) -> int:
-        denied = action not in _ALLOWED or (action == sqlite3.SQLITE_FUNCTION and two in _BANNED_FUNCTIONS)
+        denied = action not in _ALLOWED or (
+            action == sqlite3.SQLITE_FUNCTION and (two or "").lower() in _BANNED_FUNCTIONS
+        )
         return sqlite3.SQLITE_DENY if denied else sqlite3.SQLITE_OK
 
+    length = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
     connection.set_progress_handler(tick, _EVERY)
     connection.set_authorizer(permit)
     try:
@@ -82,6 +90,7 @@ def run_query(
     finally:
         connection.set_authorizer(None)
         connection.set_progress_handler(None, 0)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, length)
     return Answered(tuple(map(tuple, rows[:most_rows])), cut=len(rows) > most_rows)
 
 

@@ -70,6 +70,23 @@ def test_nothing_a_query_does_reaches_the_database(pets, query):
     assert pets.execute("SELECT count(*) FROM pets").fetchone() == (3,)
 
 
+@pytest.mark.parametrize(
+    "query", ["SELECT random()", "SELECT RANDOMBLOB(4)", "SELECT current_timestamp",
+              "SELECT printf('%.*c', 100000000, 'x')", "SELECT hex(zeroblob(900000000))"]
+)  # fmt: skip
+def test_what_no_step_counts_and_what_is_another_each_time_gives_no_rows(pets, query):
+    found = run_query(pets, query)
+    assert found.error
+    assert not found.rows
+
+
+def test_the_clock_of_a_query_stands_still(pets):
+    today = run_query(pets, "SELECT datetime('now'), strftime('%Y', '2024-03-05')").rows
+    assert today == run_query(pets, "SELECT datetime(), strftime('%Y', '2024-03-05')").rows
+    assert today[0][0].endswith("12:00:00")
+    assert today[0][1] == "2024"
+
+
 def test_a_gold_query_that_does_not_run_is_the_graders_fault(pets):
     with pytest.raises(GraderFailure, match="the gold query does not run"):
         sql_scores(pets, GOLD, "SELECT nothing FROM nowhere")

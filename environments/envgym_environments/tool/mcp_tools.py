@@ -302,10 +302,11 @@ def _result(result: CallToolResult) -> ToolResult:
     """What the server answered, as text: its parts one below the other, what is no text named by kind and size."""
     parts = []
     for block in result.content:
-        text = getattr(block, "text", None)
+        inside = getattr(block, "resource", block)  # what is embedded has its text or its bytes in there
+        text = getattr(inside, "text", None)
         if text is None:
-            data = getattr(block, "data", "")
-            kind = getattr(block, "mime_type", None) or getattr(block, "uri", "")
+            data = getattr(inside, "data", None) or getattr(inside, "blob", "")
+            kind = getattr(inside, "mime_type", None) or getattr(inside, "uri", "")
             text = f"[{block.type} {kind} of {len(data)} characters]"
         parts.append(str(text))
     value: JsonValue = result.structured_content

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from envgym_environments.tool import mcp_tools
 from envgym_environments.tool.mcp_tools import McpServer, McpTools
+from mcp.types import CallToolResult
 
 from envgym import Action, EnvironmentFailure, Step, Task, Toolbox, ToolCall, World, make, make_backend
 from envgym.testing import check_env
@@ -29,6 +31,15 @@ def play(server: McpServer, drive: Callable[[Toolbox, McpTools], Awaitable[None]
             await drive(Toolbox(mcp.tools, ToolLimits(deadline_s=300)), mcp)
 
     asyncio.run(main())
+
+
+def test_the_text_of_an_embedded_resource_is_told_and_bytes_by_kind_and_size():
+    resources = [
+        {"type": "resource", "resource": {"uri": "file:///a", "text": "what it says"}},
+        {"type": "resource", "resource": {"uri": "file:///b", "mimeType": "image/png", "blob": "AAAA"}},
+    ]
+    told = mcp_tools._result(CallToolResult.model_validate({"content": resources})).text
+    assert told == "what it says\n[resource image/png of 4 characters]"
 
 
 async def one(box: Toolbox, name: str, **arguments: object) -> ToolResult:

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from envgym_environments.tool.sql.functions import Cell, replace_functions
+from envgym_environments.tool.sql.functions import BY_CHANCE, Cell, replace_functions
 
 __all__ = ["Cell", "Database", "Rows", "shown"]
 
 _ALLOWED = {
     sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, getattr(sqlite3, "SQLITE_RECURSIVE", 33),
 }  # fmt: skip
-_BY_CHANCE = {"random", "randomblob", "current_date", "current_time", "current_timestamp", "load_extension"}
 _STEP = 1000
 _MOST_DRAWN, _MOST_FOREIGN = 20_000, 1_000_000
 """Bytes of one value, in databases that were drawn and in files: `zeroblob` can ask for gigabytes. SQLite does not
@@ -94,7 +93,7 @@ class Database:
 
 
 def _authorize(action: int, first: str | None, second: str | None, _base: str | None, _where: str | None) -> int:
-    if action not in _ALLOWED or (action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _BY_CHANCE):
+    if action not in _ALLOWED or (action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in BY_CHANCE):
         return sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_OK
 

@@ -12,9 +12,14 @@ from typing import Any
 
 from envgym_environments.words import TODAY
 
-__all__ = ["Cell", "replace_functions"]
+__all__ = ["BY_CHANCE", "Cell", "replace_functions"]
 
 Cell = None | int | float | str | bytes
+
+BY_CHANCE = frozenset(
+    {"random", "randomblob", "current_date", "current_time", "current_timestamp", "load_extension"}
+)
+"""What an authorizer refuses, as its answer is another each time, or reaches beyond the database."""
 
 _NOON = f"{TODAY} 12:00:00"
 _CLOCKS = ("date", "time", "datetime", "julianday", "unixepoch", "strftime")
