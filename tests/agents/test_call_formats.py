@@ -58,7 +58,7 @@ def test_nothing_a_model_says_raises(form, text):
         (FENCED, "```tool\n{bad\n```", "no JSON"),
         (FENCED, "```tool\nimport os\n```", "calls alone"),
         (FENCED, "```tool_code\nlook(place=os.getcwd())\n```", "must be literal values"),
-        (FENCED, "```tool_code\nlook('/tmp', 'extra')\n```", "look got 2 arguments without names; it takes 1 (place)"),
+        (FENCED, "```tool_code\nlook('/tmp', 'extra')\n```", "got 2 arguments without names; it takes 1 (place)"),
         (FENCED, "```tool_code\nlook('/a', place='/b')\n```", "look got its argument place twice"),
         (FENCED, "```tool_code\nlook(place='/a', place='/b')\n```", "look got its argument place twice"),
         (FENCED, "```tool_code\nlook(**{'place': '/a'})\n```", "must be written out, without **"),

@@ -439,10 +439,9 @@ def test_new_items_that_are_numbers_are_refused() -> None:
             env = make(SPEC, task)
             await env.reset(seed=0)
             db = msgspec.json.decode((await env.snapshot()).state)["state"]["db"]
-            for number, order in db["orders"].items():
-                if order["status"] == "delivered" and len(order["items"]) > 1:
-                    break
-            else:
+            several = (one for one in db["orders"].values() if len(one["items"]) > 1)
+            order = next((one for one in several if one["status"] == "delivered"), None)
+            if order is None:
                 continue
             items, new = [item["item_id"] for item in order["items"]][:2], []
             for item in order["items"][:2]:
@@ -451,7 +450,7 @@ def test_new_items_that_are_numbers_are_refused() -> None:
             if not all(one.isdecimal() for one in new):
                 continue
             method = next(iter(db["users"][order["user_id"]]["payment_methods"]))
-            asked = {"order_id": number, "item_ids": items, "payment_method_id": method}
+            asked = {"order_id": order["order_id"], "item_ids": items, "payment_method_id": method}
             for wrong in ([int(new[0]), new[1]], [*map(int, new)]):
                 step = await env.step(Action.call("exchange_delivered_order_items", new_item_ids=wrong, **asked))
                 assert step.text == "refused: new_item_ids.0: Input should be a valid string"
