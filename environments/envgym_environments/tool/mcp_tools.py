@@ -305,7 +305,7 @@ def _result(result: CallToolResult) -> ToolResult:
         inside = getattr(block, "resource", block)  # what is embedded has its text or its bytes in there
         text = getattr(inside, "text", None)
         if text is None:
-            data: str = getattr(inside, "data", None) or getattr(inside, "blob", "")
+            data = str(getattr(inside, "data", None) or getattr(inside, "blob", ""))
             kind = getattr(inside, "mime_type", None) or getattr(inside, "uri", "")
             text = f"[{block.type} {kind} of {len(data)} characters]"
         parts.append(str(text))
