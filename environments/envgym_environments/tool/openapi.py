@@ -230,15 +230,29 @@ class OpenApiTools:
             found = read_document(document)
         else:
             found = _checked(dict(document), "the document")
-        servers = found.get("servers") or [{}]
-        shared = Service(base_url or str(servers[0].get("url", "")), **service)
-        operations, complaints = read_operations(found, shared.given)
+        shared = Service(base_url or _first_server(found), **service)
+        operations, complaints = read_operations(found, shared.given, one_server=bool(base_url))
         tools = []
         for one in operations:
             spec, wrong = foreign_spec(one.name, one.told, one.parameters)
             complaints += [] if wrong is None else [f"tool {one.name}: {wrong}"]
             tools.append(OpenApiTool(spec, shared, one, shared.timeout_s + 5.0))
         return cls(tuple(tools), tuple(complaints))
+
+
+def _first_server(document: Mapping[str, Any]) -> str:
+    """The address of a document's first server, its variables at their defaults; "" where it names none."""
+    servers = document.get("servers")
+    first = servers[0] if isinstance(servers, list) and servers and isinstance(servers[0], dict) else {}
+    variables = first.get("variables") or {}
+
+    def default(match: re.Match[str]) -> str:
+        named = variables.get(match[1]) if isinstance(variables, dict) else None
+        if not isinstance(named, dict) or "default" not in named:
+            raise ValueError(f"server {first['url']!r}: its variable {match[1]!r} has no default; give base_url")
+        return str(named["default"])
+
+    return re.sub(r"\{([^{}]+)\}", default, str(first.get("url", "")))
 
 
 def openapi_tools(

@@ -66,16 +66,21 @@ class Operation:
     answers: tuple[str, ...] = ()
 
 
-def read_operations(document: Mapping[str, Any], given: frozenset[str]) -> tuple[list[Operation], list[str]]:
+def read_operations(
+    document: Mapping[str, Any], given: frozenset[str], *, one_server: bool = False
+) -> tuple[list[Operation], list[str]]:
     """The operations of a document, and what of it cannot be used, in sentences.
 
     given: headers, in small letters, that whoever plays has set: what a service knows them by is no argument.
+    one_server: all are sent to the same one; else those that name servers of their own are left out.
     """
     found: dict[str, Operation] = {}
     complaints: list[str] = []
     for path, method, raw in _operations(document):
         where = f"{method.upper()} {path}"
         try:
+            if raw["servers"] and not one_server:
+                raise _Unsendable("it has servers of its own; with a `base_url` all are sent to that one")
             one = _read(document, raw, (method, path), given, complaints)
         except _Unsendable as why:
             complaints.append(f"{where} is left out: {why}")
@@ -91,8 +96,9 @@ def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[st
         for method in _METHODS:
             operation = item.get(method) if isinstance(item, dict) else None
             if isinstance(operation, dict):
-                shared = item.get("parameters") or []
-                yield path, method, {**operation, "parameters": [*shared, *(operation.get("parameters") or [])]}
+                parameters = [*(item.get("parameters") or []), *(operation.get("parameters") or [])]
+                servers = operation.get("servers") or item.get("servers")
+                yield path, method, {**operation, "parameters": parameters, "servers": servers}
 
 
 def _read(

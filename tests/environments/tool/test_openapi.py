@@ -230,6 +230,23 @@ def test_headers_that_cannot_be_or_would_be_stored_are_refused(headers: object, 
         filled_headers(headers, {"LINES": "a\nb"})
 
 
+def test_variables_of_a_server_are_at_their_defaults_and_servers_of_an_operation_are_told(echo: str) -> None:
+    host, _, port = echo.removeprefix("http://").partition(":")
+    here = {"url": "http://{host}:{port}", "variables": {"host": {"default": host}, "port": {"default": port}}}
+    elsewhere = {"operationId": "away", "servers": [{"url": "http://elsewhere.test"}]}
+    paths = {"/pets": {"get": {"operationId": "pets"}, "post": elsewhere}}
+    said = {"openapi": "3.1.0", "servers": [here], "paths": paths}
+    found = OpenApiTools.of(said)
+    assert [(tool.spec.name, tool.service.base_url.rstrip("/")) for tool in found.tools] == [
+        ("pets", echo.rstrip("/"))
+    ]
+    assert "POST /pets is left out: it has servers of its own" in found.complaints[0]
+    assert [tool.spec.name for tool in OpenApiTools.of(said, base_url=echo).tools] == ["pets", "away"]
+    nameless = {**said, "servers": [{"url": "http://{where}/v1"}]}
+    with pytest.raises(ValueError, match=r"its variable 'where' has no default; give base_url"):
+        OpenApiTools.of(nameless)
+
+
 def test_a_document_that_is_not_there_or_is_no_text_is_a_mistake_in_one_line(tmp_path):
     (tmp_path / "picture.json").write_bytes(b"\x89PNG\xff")
     for name in ("none.json", "picture.json"):
