@@ -378,7 +378,7 @@ def test_each_document_is_noted_on_a_connection_of_its_own_and_streams_hold_nobo
 
 
 @pytest.mark.slow
-@pytest.mark.turns
+@pytest.mark.turns(6)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("site", SITES)
 def test_the_sites_are_played_alike_with_their_servers_in_sandboxes(site):
