@@ -68,14 +68,13 @@ run() { # NAME, then arguments of pytest; takes the place of the shell, so that 
 worse() { echo $(($1 > $2 ? $1 : $2)); }
 
 # What is played beside each other, the longest first: whichever ends makes room for the next, so all end together.
-# Those of sandboxes look at what the whole machine holds, so they are in one.
+# Those of sandboxes look at what the whole machine holds, so they are in one, with the desktops, which leave marks there.
 parts=(
-  "sandboxes tests/sandboxes tests/security --ignore=tests/sandboxes/browser"
+  "sandboxes tests/sandboxes tests/security tests/environments/gui --ignore=tests/sandboxes/browser"
   "code_repair tests/environments/code_repair"
   "learn tests/agents/learn"
   "pages tests/environments/web tests/sandboxes/browser"
   "environments tests/environments --ignore=tests/environments/code_repair --ignore=tests/environments/web --ignore=tests/environments/gui"
-  "desktops tests/environments/gui"
   "agents tests/agents --ignore=tests/agents/learn"
 )
 alone=tests/test_benchmarks.py

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A loaded machine must not fail a property: pytest's own timeout bounds every test. CI draws the same for the same code,
-# so that no commit is refused for what another one did; new draws are made wherever else tests run (`make laws`).
+# A loaded machine must not fail a property: pytest's own timeout bounds every test. CI draws the same for the same
+# test, so that no commit is refused for what another one did; new draws are made elsewhere (`make laws`).
 settings.register_profile("envgym", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("ENVGYM_CI") else "envgym")
