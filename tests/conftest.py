@@ -13,8 +13,8 @@ from hypothesis import settings
 # A loaded machine must not fail a property: pytest's own timeout bounds every test. CI draws the same for the same
 # test, so that no commit is refused for what another one did; new draws are made elsewhere (`make laws`).
 settings.register_profile("envgym", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("ENVGYM_CI") else "envgym")
+settings.register_profile("envgym-ci", deadline=None, derandomize=True)
+settings.load_profile("envgym-ci" if os.environ.get("ENVGYM_CI") else "envgym")
 
 TURNS = 6  # `ENVGYM_TURN` is one of so many
 
