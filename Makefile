@@ -8,7 +8,7 @@ BESIDE = browsergym-core==0.14.3 browsergym-miniwob==0.14.3 playwright==1.44.0 p
 VLLM_VENV ?= .vllm-venv
 export VENV VLLM_VENV
 
-.PHONY: help setup vllm sources demo check test core bars fuzz clean
+.PHONY: help setup vllm sources demo check test core laws bars fuzz clean
 
 help: ## This list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -33,6 +33,9 @@ test: check sources ## Checks, then every test; what cannot run here is listed w
 
 core: setup ## Only the core tests, without checks: under two minutes.
 	@scripts/test.sh core
+
+laws: setup ## The laws (property-based tests) on new draws, which CI does not make: it draws the same for the same code.
+	@scripts/test.sh all -m hypothesis
 
 bars: sources ## The benchmarks at full size, against their bars; results in benchmarks/results.
 	@$(PYTHON_BIN) -m pip install -qq --disable-pip-version-check -e '.[peers]'

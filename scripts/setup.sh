@@ -13,6 +13,12 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 
 stop() { say "$*"; exit 1; }
 
+# The lists of packages are fetched once.
+apt_install() {
+  [ -n "${lists:-}" ] || { apt-get update -qq >&2 && lists=fetched; } || return
+  apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
 # An interpreter that answers with its own path: a name on PATH may be a slow shim, or one for another version.
 find_python() {
   local candidate found
@@ -26,7 +32,7 @@ if sys.version_info >= (3, 11): print(sys.executable)' 2>/dev/null) || continue
   done
   if [ "${1:-}" != again ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
     say "installing python3 and python3-venv"
-    apt-get update -qq >&2 && apt-get install -y -qq --no-install-recommends python3 python3-venv >&2
+    apt_install python3 python3-venv
     find_python again
     return
   fi
@@ -42,7 +48,7 @@ system_packages() {
   [ ${#missing[@]} -eq 0 ] && return
   if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
     say "installing ${missing[*]}"
-    apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" && return
+    apt_install "${missing[@]}" && return
   fi
   stop "missing: ${missing[*]}; this user may not install them: ask for '${missing[*]}' from the system's packages"
 }
@@ -63,7 +69,7 @@ optional_packages() {
   [ ${#missing[@]} -eq 0 ] && return
   if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
     say "installing ${missing[*]}"
-    if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >&2; then
+    if ! apt_install "${missing[@]}"; then
       say "not installed: ${missing[*]}"
     fi
   else
@@ -86,7 +92,7 @@ desktop_packages() {
   [ ${#missing[@]} -eq 0 ] && return
   if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
     say "installing ${missing[*]}"
-    if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >&2; then
+    if ! apt_install "${missing[@]}"; then
       say "not installed, so that nothing can be done on a desktop: ${missing[*]}"
     fi
   else
@@ -106,7 +112,7 @@ language_packages() {
   [ ${#missing[@]} -eq 0 ] && return
   if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
     say "installing ${missing[*]}"
-    if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >&2; then
+    if ! apt_install "${missing[@]}"; then
       say "not installed, so that tasks in their languages cannot be built: ${missing[*]}"
     fi
   else
@@ -130,12 +136,16 @@ install_torch() {
   fi
 }
 
+all_optional_packages() {
+  optional_packages
+  desktop_packages
+  language_packages
+}
+
 system_packages
-optional_packages
-desktop_packages
-language_packages
 stamp="$VENV/.envgym-$(stamp_of)"
 if [ -e "$stamp" ]; then
+  all_optional_packages
   scripts/vllm_env.sh || say "without vLLM: its tests cannot run"
   exit 0
 fi
@@ -146,10 +156,12 @@ if [ ! -x "$VENV/bin/python" ]; then
 fi
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 pip=$VENV/bin/pip
-# beside the rest: pip computes on one processor
+# beside the rest: pip computes on one processor, and packages of the system are no package of Python's
+all_optional_packages &
+packages=$!
 scripts/vllm_env.sh &
 vllm=$!
-trap 'kill "$vllm" 2>/dev/null || true' EXIT
+trap 'kill "$vllm" 2>/dev/null || true; wait "$packages" || true' EXIT
 say "installing torch $TORCH (CPU build)"
 install_torch
 say "installing envgym with the extras code, data, docker, train, endpoint, cluster, lora, mcp, sql, search, text, watch, web and dev"
@@ -164,5 +176,6 @@ say "putting trl 1.16.0, verl 0.9.1 and gem-llm 0.1.0 in $VENV/peers"
   codetiming==1.4.0 omegaconf==2.4.0 pyvers==0.2.3 tensordict==0.14.3 gem-llm==0.1.0
 rm -f "$VENV"/.envgym-*
 touch "$stamp"
+wait "$packages" || say "some packages of the system are missing"
 wait "$vllm" || say "without vLLM: its tests cannot run"
 say "done: $VENV"

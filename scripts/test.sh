@@ -3,8 +3,8 @@
 # early). Further arguments go to pytest. What this machine cannot run is listed at the end with its reason.
 # A few that fail are run again at the end, alone on the machine: what passes then is named as passed only the second
 # time, what fails twice has failed. Bounds of time and memory are of the machine's other work too.
-# Many wait more than they compute, so three lanes run beside each other. Those that compare times come last, with
-# nothing beside them.
+# Many wait more than they compute, so parts of each half run beside each other. Those that compare times come last,
+# with nothing beside them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -29,9 +29,9 @@ place=${TMPDIR:-/tmp}
 most_again=6
 scratch=$(mktemp -d "$place/envgym-tests-XXXXXX")
 started=
-beside=()
+declare -A beside=() # the name of each process that plays a part
 finish() {
-  if [ ${#beside[@]} -gt 0 ]; then kill "${beside[@]}" 2>/dev/null && wait "${beside[@]}" || true; fi
+  if [ ${#beside[@]} -gt 0 ]; then kill "${!beside[@]}" 2>/dev/null && wait "${!beside[@]}" || true; fi
   rm -rf "$scratch"
   [ -z "$started" ] || scripts/dockerd.sh stop
 }
@@ -51,45 +51,73 @@ if [ -z "${ENVGYM_VLLM_PYTHON:-}" ] && [ -x "$vllm" ]; then
   ENVGYM_VLLM_PYTHON=$(cd "$(dirname "$vllm")" && pwd)/python && export ENVGYM_VLLM_PYTHON
 fi
 
-# What was compiled once is read by the other lanes, by the slow half and by the hundreds of processes that tests start.
+# make's options are for what it runs, not for the make of tasks in tests.
+unset MAKEFLAGS MFLAGS MAKELEVEL
+# What was compiled once is read by the other parts, by the slow half and by the hundreds of processes that tests start.
 unset PYTHONDONTWRITEBYTECODE
 # Plugins are named, not discovered: discovery loads what the suite does not use.
 export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
-run() { # NAME, then arguments of pytest
+run() { # NAME, then arguments of pytest; takes the place of the shell, so that whoever ends it ends pytest
   local name=$1
   shift
-  HYPOTHESIS_STORAGE_DIRECTORY="$scratch/hypothesis-$name" "$VENV/bin/python" -m pytest -q -p no:cacheprovider \
+  HYPOTHESIS_STORAGE_DIRECTORY="$scratch/hypothesis-$name" exec "$VENV/bin/python" -m pytest -q -p no:cacheprovider \
     -p pytest_timeout -p _hypothesis_pytestplugin --basetemp="$scratch/$name" --durations=10 "$@"
 }
 
 # Of two exit codes of pytest the one that counts: 1 says that tests failed, more that it could not do its work.
 worse() { echo $(($1 > $2 ? $1 : $2)); }
 
-# Three at once, of about the same length: those of sandboxes look at what the whole machine holds, so they are in one.
-# Browsers are with the environments that show pages, desktops with their sandboxes, commands where there is room.
-in_sandboxes=(tests/sandboxes --ignore=tests/sandboxes/browser tests/security tests/cli tests/environments/gui)
-of_environments=(tests/environments --ignore=tests/environments/gui tests/sandboxes/browser tests/third_party)
+# What is played beside each other, the longest first: whichever ends makes room for the next, so all end together.
+# Those of sandboxes look at what the whole machine holds, so they are in one, with the desktops, which leave marks there.
+parts=(
+  "sandboxes tests/sandboxes tests/security tests/environments/gui --ignore=tests/sandboxes/browser"
+  "code_repair tests/environments/code_repair"
+  "learn tests/agents/learn"
+  "pages tests/environments/web tests/sandboxes/browser"
+  "environments tests/environments --ignore=tests/environments/code_repair --ignore=tests/environments/web --ignore=tests/environments/gui"
+  "agents tests/agents --ignore=tests/agents/learn"
+)
 alone=tests/test_benchmarks.py
-others=()
+rest=rest
 for path in tests/*; do
-  [[ " ${in_sandboxes[*]} ${of_environments[*]} $alone " == *" $path "* || $path == */conftest.py || $path == */__pycache__ ]] || others+=("$path")
+  case $path in
+    tests/sandboxes | tests/security | tests/environments | tests/agents | "$alone" | */conftest.py | */__pycache__) ;;
+    *) rest+=" $path" ;;
+  esac
 done
+parts+=("$rest")
+# Twice as many as there are processors: most wait more than they compute.
+at_once=$((2 * $(nproc)))
+
 side_by_side() { # NAME, then arguments of pytest
-  local name=$1 status=0 lane
+  local suite=$1 status=0 part name paths
   shift
-  for lane in others of_environments; do
-    local -n paths=$lane
-    ENVGYM_FAILED=$scratch/failed-$lane run "$name-$lane" "$@" "${paths[@]}" >"$scratch/$lane.log" 2>&1 &
-    beside+=("$!")
+  for part in "${parts[@]}"; do
+    [ ${#beside[@]} -lt "$at_once" ] || one_ends
+    read -ra paths <<<"${part#* }"
+    name=$suite-${part%% *}
+    (ENVGYM_FAILED=$scratch/failed-$name run "$name" "$@" "${paths[@]}") >"$scratch/$name.log" 2>&1 &
+    beside[$!]=$name
   done
-  run "$name-in_sandboxes" "$@" "${in_sandboxes[@]}" || status=$(worse "$status" $?)
-  for lane in others of_environments; do
-    wait "${beside[0]}" || status=$(worse "$status" $?)
-    beside=("${beside[@]:1}")
-    cat "$scratch/$lane.log"
-  done
-  run "$name-alone" "$@" "$alone" || status=$(worse "$status" $?)
+  while [ ${#beside[@]} -gt 0 ]; do one_ends; done
+  (run "$suite-alone" "$@" "$alone") || status=$(worse "$status" $?)
   return "$status"
+}
+
+one_ends() { # waits for one of those beside each other, and says what it said; the caller's status has its own in it
+  local pid code=0
+  while true; do
+    for pid in "${!beside[@]}"; do
+      kill -0 "$pid" 2>/dev/null && continue
+      wait "$pid" || code=$?
+      echo "scripts/test.sh: ${beside[$pid]}, ended after $SECONDS s:"
+      cat "$scratch/${beside[$pid]}.log"
+      unset "beside[$pid]"
+      status=$(worse "$status" "$code")
+      return
+    done
+    sleep 0.2
+  done
 }
 
 again() { # the few tests that failed, alone; leaves the status as it is where there is nothing to repeat
@@ -99,16 +127,16 @@ again() { # the few tests that failed, alone; leaves the status as it is where t
   if [ ${#failed[@]} -eq 0 ] || [ ${#failed[@]} -gt "$most_again" ]; then return 1; fi
   echo "scripts/test.sh: ${#failed[@]} failed; once more, alone:" >&2
   printf '  %s\n' "${failed[@]}" >&2
-  ENVGYM_FAILED= ENVGYM_TURN=all run again "${failed[@]}" || return 1
+  (ENVGYM_FAILED= ENVGYM_TURN=all run again "${failed[@]}") || return 1
   echo "scripts/test.sh: passed only the second time, alone: ${failed[*]}" >&2
 }
 
 status=0
 if [ $# -gt 0 ]; then
   case $suite in
-    core) run core -m 'not slow' "$@" ;;
-    slow) run slow -m slow "$@" ;;
-    all) run all "$@" ;;
+    core) (run core -m 'not slow' "$@") ;;
+    slow) (run slow -m slow "$@") ;;
+    all) (run all "$@") ;;
   esac
 else
   export ENVGYM_FAILED=$scratch/failed

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# a loaded machine must not fail a property: pytest's own timeout bounds every test
+# A loaded machine must not fail a property: pytest's own timeout bounds every test. CI draws the same for the same
+# test, so that no commit is refused for what another one did; new draws are made elsewhere (`make laws`).
 settings.register_profile("envgym", deadline=None)
-settings.load_profile("envgym")
+settings.register_profile("envgym-ci", deadline=None, derandomize=True)
+settings.load_profile("envgym-ci" if os.environ.get("ENVGYM_CI") else "envgym")
+
+TURNS = 6  # `ENVGYM_TURN` is one of so many
 
 _SKIPPED = pytest.StashKey[list[str]]()
 
@@ -38,20 +42,31 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _of_other_turns(items: list[pytest.Item], turn: int) -> Iterator[pytest.Item]:
-    """One idea over many kinds of thing: of each such group two thirds; everything else is in every run."""
+    """One idea over many kinds of thing: of each such group all but a share; everything else is in every run.
+
+    A share has one of each `turns` cases that follow each other, and not always the one at the same place of these:
+    what two parameters make has neighbours that are alike, and so has what is as far apart as one of them is long.
+    """
     places = Counter[str]()
     for item in items:
-        if _takes_turns(item):
+        if turns := _turns(item):
             group = item.nodeid.partition("[")[0]
-            if (zlib.crc32(group.encode()) + places[group]) % 3 != turn:
+            place = places[group]
+            if (zlib.crc32(group.encode()) + place + place // turns) % turns != turn % turns:
                 yield item
             places[group] += 1
 
 
-def _takes_turns(item: pytest.Item) -> bool:
+def _turns(item: pytest.Item) -> int:
+    """Over how many commits the cases of its group are spread; 0: it is played for each."""
     if item.get_closest_marker("slow") is None:
-        return False
-    return item.get_closest_marker("turns") is not None or item.nodeid.startswith("tests/security/")
+        return 0
+    if marker := item.get_closest_marker("turns"):
+        turns = int(marker.args[0]) if marker.args else 3
+        if turns < 2 or TURNS % turns:
+            raise pytest.UsageError(f"{item.nodeid}: turns({turns}) does not divide {TURNS}")
+        return turns
+    return TURNS if item.nodeid.startswith("tests/security/") else 0
 
 
 @pytest.hookimpl(wrapper=True)

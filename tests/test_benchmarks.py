@@ -28,7 +28,7 @@ NEEDED = dict.fromkeys(IN_SANDBOXES, "namespace") | {"docker_start": "docker"}
 
 
 @pytest.mark.slow
-@pytest.mark.turns
+@pytest.mark.turns(6)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_benchmark_runs_and_writes_its_result(name, tmp_path):

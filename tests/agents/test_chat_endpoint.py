@@ -493,7 +493,7 @@ def in_a_thread(answering: Answering):
 
     thread = threading.Thread(target=asyncio.run, args=(work(),))
     thread.start()
-    url, asked, stop = found.get(timeout=10)
+    url, asked, stop = found.get(timeout=60)
     try:
         yield url, asked
     finally:

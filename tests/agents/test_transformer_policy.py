@@ -327,7 +327,7 @@ def test_a_fault_between_passes_is_told_to_every_call_and_the_policy_goes_on():
                 assert "could not serve: MemoryError: no room for a cache" in str(error)
                 assert isinstance(error.__cause__, MemoryError)
             with pytest.raises(TypeError):
-                await asyncio.wait_for(policy.update(3), 10)
+                await asyncio.wait_for(policy.update(3), 60)
             return len((await policy.sample(Prompt([1]), Sampling(max_tokens=2))).ids)
 
     assert asyncio.run(play()) == 2

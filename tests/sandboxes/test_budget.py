@@ -46,6 +46,7 @@ def make_any(request):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_command_ends_when_its_processor_time_is_used_up(make_any, run, world):
     async def main():
         async with make_any() as backend, await backend.create(bounded(world, command_cpu_s=0.4)) as sandbox:
@@ -69,6 +70,7 @@ def test_a_command_ends_when_its_processor_time_is_used_up(make_any, run, world)
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_command_that_waits_uses_nothing(make_any, run, world):
     async def main():
         async with make_any() as backend, await backend.create(bounded(world, command_cpu_s=0.2)) as sandbox:
@@ -95,6 +97,7 @@ def test_children_that_nobody_waits_for_are_charged_where_a_group_counts_them(ma
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_what_others_use_is_not_charged(make_any, run, world):
     async def main():
         async with make_any() as backend, await backend.create(bounded(world, command_cpu_s=0.6)) as sandbox:
@@ -112,6 +115,7 @@ def test_what_others_use_is_not_charged(make_any, run, world):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_commands_at_once_are_charged_each_with_its_own(make_any, run, world):
     import asyncio
 

@@ -135,6 +135,7 @@ def test_m_closing_leaves_no_process_mount_group_or_file(make, run, world, state
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("setup", [(), ("sleep 0.02",)])
 @pytest.mark.parametrize("kind", ["make", "make_landlock", "make_local"])
 def test_a_create_or_fork_that_meets_the_end_of_its_backend_says_so(request, run, world, state, kind, setup):

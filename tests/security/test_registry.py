@@ -1,5 +1,6 @@
 """What pytest collects is what the registry says: every attack in every backend, and weaknesses of these alone."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from attack_backends import BACKENDS, WEAKER, weakness
+from attack_host import _ipc
 
 pytestmark = pytest.mark.timeout(60)
 FOUND_AT_LEAST = 60
@@ -61,3 +63,19 @@ def test_every_attack_is_run_in_every_backend_and_there_are_many():
         assert found == every, (name, sorted(every - found))
     tests = {attack.partition("[")[0] for attack in every}
     assert len(tests) >= FOUND_AT_LEAST, sorted(tests)
+
+
+def test_memory_of_system_v_that_stays_is_a_change_of_the_host_and_that_of_a_desktops_programs_is_none():
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.shmat.restype = ctypes.c_void_p
+    before = {*_ipc()}
+    number = libc.shmget(0, 4096, 0o1600)
+    assert number >= 0
+    try:
+        at = libc.shmat(number, None, 0)
+        assert {*_ipc()} - before >= {f"shm 0 {number}"}, "it stays when nobody uses it any more"
+    finally:
+        libc.shmctl(number, 0, None)  # IPC_RMID: from now on it ends with its last user
+    assert str(number) in [line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()]
+    assert f"shm 0 {number}" not in _ipc()
+    assert libc.shmdt(ctypes.c_void_p(at)) == 0

@@ -59,7 +59,7 @@ def test_what_dead_owners_of_this_user_left_is_still_removed(tmp_path):
         root = planted(tmp_path, victim.pid)
         root.chmod(0o700)
         assert state.reap(root) == []  # the record is ours: what it names is believed
-        assert victim.wait(10) == -9
+        assert victim.wait(25) == -9
     (record,) = root.iterdir()  # it stays as long as its group does, which here no kernel empties
     (group,) = (tmp_path / "groups").iterdir()
     (group / "cgroup.procs").unlink()

@@ -284,7 +284,7 @@ def _group(pgid: int) -> set[int]:
 
 
 async def _until_gone(pgid: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while _group(pgid):  # noqa: ASYNC110  # the kernel tells nobody
             await asyncio.sleep(0.005)
 

@@ -244,6 +244,7 @@ def _bytes(target: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("name", FORMATS)
 @settings(
     max_examples=40,

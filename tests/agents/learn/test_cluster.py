@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -664,8 +664,12 @@ def kept_of(owner: int) -> list[Path]:
 
 
 def below(pid: int) -> list[int]:
-    found = [pid]
+    """The process and all that descend from it; each entry of /proc is read once."""
+    children = defaultdict(list)
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and parent(int(entry.name)) == pid:
-            found += below(int(entry.name))
+        if entry.name.isdigit():
+            children[parent(int(entry.name))].append(int(entry.name))
+    found = [pid]
+    for one in found:
+        found += children[one]
     return found

@@ -173,6 +173,7 @@ def test_a_critic_learns_beside_the_policy_which_rests_until_it_is_warm(play):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("config", [RAE, CRITIC, ROC, REMAX], ids=["running", "critic", "chosen", "greedy"])
 def test_a_killed_run_has_its_baselines_again(play, config):
     config = config.model_copy(update={"steps": 6})

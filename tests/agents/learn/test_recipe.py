@@ -72,6 +72,7 @@ def test_a_recipe_that_is_none_is_refused(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", sorted({*recipes()} - {"distillation", "offline-online"}))  # test_recipes_learn's
 def test_every_recipe_runs_whole_and_what_is_finished_is_not_done_again(tmp_path, name):

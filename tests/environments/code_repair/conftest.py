@@ -146,7 +146,7 @@ def in_backend() -> Callable[[Callable[[SandboxBackend], Awaitable[None]]], None
     return lambda body: asyncio.run(run(body))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_sdist() -> Callable[[Path, dict[str, str]], str]:
     """`sdist`, for tests that make their own."""
     return sdist

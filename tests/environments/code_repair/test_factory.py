@@ -101,6 +101,7 @@ def judged(small, cache, in_backend, before: str, after: str, plan=PLAN):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("before", "after", "verdict"),
     [

@@ -118,7 +118,7 @@ def acting(task, kind="namespace"):
 
 
 @pytest.mark.slow
-@pytest.mark.turns
+@pytest.mark.turns(6)
 @pytest.mark.namespaces
 @pytest.mark.timeout(600)
 @installed

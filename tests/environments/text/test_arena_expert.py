@@ -69,6 +69,7 @@ async def _end(game: str, index: int, *, agent: Any = None) -> Step:
     return step
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "game", [game if game in QUICK else pytest.param(game, marks=pytest.mark.slow) for game in PLAYED]
 )
@@ -85,6 +86,7 @@ def test_the_expert_wins_by_what_is_shown_and_one_line_again_and_again_does_not(
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("game", BY_LUCK)
 def test_where_luck_decides_the_expert_earns_more_than_one_line(game: str) -> None:

@@ -127,7 +127,7 @@ async def placed(where: str, **bounds: object) -> AsyncIterator[McpTools]:
 
 
 @pytest.mark.slow
-@pytest.mark.turns
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize(
     ("name", "fault", "said", "lives"),

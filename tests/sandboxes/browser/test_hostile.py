@@ -21,7 +21,7 @@ from envgym.errors import EnvironmentFailure, SandboxDied
 from envgym.page import Folder, Outcome, PageLimits, PageSpec, Tcp, Wanted
 from envgym.page_actions import Click, Goto, NewTab, Press, Target, Wait
 
-pytestmark = [pytest.mark.slow, pytest.mark.turns]
+pytestmark = [pytest.mark.slow, pytest.mark.turns(6)]
 
 QUICK = PageLimits(act_s=6.0, settle_s=2.0)
 """For pages that do hang: what must not take long there is not waited for."""

@@ -30,7 +30,7 @@ COLD = {"warm": 0}
 
 async def settle(condition):
     """Until a state that other tasks reach is reached."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  # what is waited for is another's state, and has no event
             await asyncio.sleep(0.002)
 

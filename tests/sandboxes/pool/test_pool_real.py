@@ -101,7 +101,7 @@ def test_a_server_that_is_gone_is_waited_for_while_the_other_serves(make, run, w
                 restored = await asyncio.gather(*(pool.restore(one) for one in snapshots), return_exceptions=True)
                 assert [type(found) is SnapshotGone for found in restored].count(True) == 2
                 async with SandboxServer(make(), token, listen=address):
-                    async with asyncio.timeout(20):
+                    async with asyncio.timeout(60):
                         while "down" in pool.usage():  # noqa: ASYNC110  # another's state, without an event
                             await asyncio.sleep(0.05)
                     made = [await pool.create(world) for _ in range(4)]

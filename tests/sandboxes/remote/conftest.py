@@ -59,7 +59,7 @@ def settle() -> Callable[[Callable[[], object]], Awaitable[None]]:
     """Wait until a state that the other end of a socket reaches is reached."""
 
     async def settled(condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110  # another process sets no event
                 await asyncio.sleep(0.005)
 

@@ -50,7 +50,7 @@ def test_a_second_end_of_one_call_ends_the_connection(run):
         (_reader, writer), link, over = await connected(waiting)
         writer.write(protocol.encode({"id": 1, "op": "x", "with": {}}))
         writer.writelines([protocol.encode({"id": 1, "end": True})] * 2)
-        assert "ended twice" in await asyncio.wait_for(over, 10)
+        assert "ended twice" in await asyncio.wait_for(over, 60)
         await link.closed()
         writer.close()
 
@@ -62,7 +62,7 @@ def test_a_piece_after_the_end_ends_the_connection(run):
         (_reader, writer), link, over = await connected(waiting)
         writer.write(protocol.encode({"id": 1, "op": "x", "with": {}, "end": True}))
         writer.write(protocol.encode({"id": 1, "piece": None}, b"x"))
-        assert "more pieces" in await asyncio.wait_for(over, 10)
+        assert "more pieces" in await asyncio.wait_for(over, 60)
         await link.closed()
         writer.close()
 

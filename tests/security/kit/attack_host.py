@@ -199,12 +199,18 @@ def _files(paths: list[Path]) -> dict[str, tuple[object, ...]]:
     return found
 
 
+_ENDS_WITH_ITS_USERS = 0o1000  # SHM_DEST
+
+
 def _ipc() -> list[str]:
-    return [
-        " ".join(line.split()[:2])
-        for name in ("shm", "sem", "msg")
-        for line in Path(f"/proc/sysvipc/{name}").read_text().splitlines()
-    ]
+    """Objects of System V, but for memory that ends with its last user: programs on desktops come and go with theirs."""
+    found = []
+    for name in ("shm", "sem", "msg"):
+        for line in Path(f"/proc/sysvipc/{name}").read_text().splitlines()[1:]:
+            key, number, mode, *_ = line.split()
+            if name != "shm" or not int(mode, 8) & _ENDS_WITH_ITS_USERS:
+                found.append(f"{name} {key} {number}")
+    return found
 
 
 def processes_with(marker: str) -> Iterator[str]:

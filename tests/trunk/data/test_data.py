@@ -365,6 +365,7 @@ with StoreReader(sys.argv[1]) as reader:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("how", ["kill", "error"])
 @pytest.mark.parametrize("moves", range(4))
 def test_parts_that_were_there_are_added_to_all_or_not_at_all(

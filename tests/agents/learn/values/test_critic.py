@@ -246,6 +246,7 @@ def error_of(critic, groups, keys, exact, states: int) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("loss", [HLGauss(-0.5, 1.5, 51), MSE()])
 @pytest.mark.parametrize("trains", [False, True])
 def test_a_critic_s_values_approach_the_exact_ones_on_a_random_walk(model_of, walks, exact, keys, loss, trains):

@@ -264,6 +264,7 @@ def config_of(name: str, **critic) -> Reinforce:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -327,6 +328,7 @@ def test_the_policy_rests_until_the_critic_is_warm(played):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("name", "kind", "more"),
     [
@@ -362,6 +364,7 @@ def test_a_whole_run_trains_with_a_critic(tmp_path, name, kind, more):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "chosen",
     [

@@ -175,12 +175,12 @@ FILES = {
 }
 
 
-@pytest.fixture
-def shelf(tmp_path: Path, write_sdist: Callable[[Path, dict[str, str]], str]) -> Package:
+@pytest.fixture(scope="session")
+def shelf(shelf_cache: Path, write_sdist: Callable[[Path, dict[str, str]], str]) -> Package:
     """The recipe entry of `shelf`, whose source distribution lies in `shelf_cache`."""
-    place = tmp_path / "shelf.tar.gz"
+    place = shelf_cache / "shelf.tar.gz"
     digest = write_sdist(place, FILES)
-    kept = tmp_path / "shelf-cache" / "sdists" / f"shelf-1.0-{digest[:16]}.tar.gz"
+    kept = shelf_cache / "sdists" / f"shelf-1.0-{digest[:16]}.tar.gz"
     kept.parent.mkdir(parents=True)
     place.rename(kept)
     assert hashlib.sha256(kept.read_bytes()).hexdigest() == digest
@@ -189,23 +189,29 @@ def shelf(tmp_path: Path, write_sdist: Callable[[Path, dict[str, str]], str]) ->
     )
 
 
-@pytest.fixture
-def shelf_cache(tmp_path: Path) -> Path:
+@pytest.fixture(scope="session")
+def shelf_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where `shelf` lies."""
-    return tmp_path / "shelf-cache"
+    return tmp_path_factory.mktemp("shelf-cache")
 
 
-@pytest.fixture
+MADE = {"class": 5, "debug": 1, "ml": 4, "refactor": 5, "speed": 2, "tests": 2}
+"""How many tasks of a kind are asked for."""
+
+
+@pytest.fixture(scope="session")
 def made_of_shelf(shelf: Package, shelf_cache: Path) -> Callable[..., object]:
-    """Make tasks of a kind; give them with the counts."""
+    """The tasks of a kind, with the counts; made once for all that look at them."""
+    known: dict[str, tuple[list[Task], Yield]] = {}
 
-    async def make(backend: SandboxBackend, kind: str, count: int = 2, **plan: object) -> tuple[list[Task], Yield]:
-        counts = Yield()
-        wanted = Plan(per_package=count, kind=kind, **plan)  # type: ignore[arg-type]
-        package = ml_packages()[0] if kind == "ml" else shelf
-        made = make_kind_tasks(package, backend, wanted, counts=counts, cache=shelf_cache)
-        found = [task async for task in made]
-        return found, counts
+    async def make(backend: SandboxBackend, kind: str) -> tuple[list[Task], Yield]:
+        if kind not in known:
+            counts = Yield()
+            wanted = Plan(per_package=MADE[kind], kind=kind, seed=2 if kind == "ml" else 0)
+            package = ml_packages()[0] if kind == "ml" else shelf
+            made = make_kind_tasks(package, backend, wanted, counts=counts, cache=shelf_cache)
+            known[kind] = [task async for task in made], counts
+        return known[kind]
 
     return make
 

@@ -72,7 +72,7 @@ def test_a_class_of_a_package_becomes_a_certified_task_that_the_expert_solves(
     made_of_shelf, keeps_the_contract, in_backend
 ) -> None:
     async def body(backend) -> None:
-        tasks, counts = await made_of_shelf(backend, "class", 5)
+        tasks, counts = await made_of_shelf(backend, "class")
         assert {task.metadata["place"]["class"]: task.metadata["state"] for task in tasks} == {
             "Box": "hollow",  # a test file imports it by name
             "Crate": "removed",
@@ -87,7 +87,7 @@ def test_a_class_of_a_package_becomes_a_certified_task_that_the_expert_solves(
 @pytest.mark.slow
 def test_half_a_class_is_worth_its_share_of_the_tests_and_no_reward(made_of_shelf, in_backend) -> None:
     async def body(backend) -> None:
-        tasks, _ = await made_of_shelf(backend, "class", 5)
+        tasks, _ = await made_of_shelf(backend, "class")
         task = next(one for one in tasks if one.metadata["place"]["class"] == "Crate")
         place = "/repo/shelf/box.py"
         base = task.world.files[place]

@@ -53,7 +53,7 @@ def test_a_failing_program_is_repaired_and_the_explanation_counts_only_then(
     made_of_shelf, keeps_the_contract, in_backend
 ) -> None:
     async def body(backend) -> None:
-        tasks, _ = await made_of_shelf(backend, "debug", 1)
+        tasks, _ = await made_of_shelf(backend, "debug")
         await keeps_the_contract(backend, tasks)
         (task,) = tasks
         gold = task.metadata["gold"]["patch"]

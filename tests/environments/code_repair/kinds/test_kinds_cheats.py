@@ -12,12 +12,13 @@ SAMPLE = ("reports-passed", "equal-to-all", "tests-emptied")
 """Of the cheats against repairs, a few that need no particular package; the whole matrix is a benchmark."""
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_no_cheat_of_the_sample_and_of_the_kind_gains_anything(kind, made_of_shelf, in_backend) -> None:
     chosen = [cheat for cheat in CHEATS if cheat.family == "kinds" or cheat.name in SAMPLE]
 
     async def body(backend) -> None:
-        (task,), _ = await made_of_shelf(backend, kind, 1)
+        (task, *_), _ = await made_of_shelf(backend, kind)
         idle = IDLE.script(task)
         played = [cheat for cheat in chosen if [*cheat.script(task)] != [*idle]]
         assert {cheat.name for cheat in played} >= {*SAMPLE}
@@ -30,7 +31,7 @@ def test_no_cheat_of_the_sample_and_of_the_kind_gains_anything(kind, made_of_she
 
 def test_compact_tools_are_refused_for_a_kind(made_of_shelf, in_backend) -> None:
     async def body(backend) -> None:
-        (task,), _ = await made_of_shelf(backend, "class", 1)
+        (task, *_), _ = await made_of_shelf(backend, "class")
         with pytest.raises(ValueError, match="of the kind 'class': use tools='full'"):
             CodeRepair(task, backend, tools="compact")
 

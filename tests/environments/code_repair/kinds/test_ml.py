@@ -86,7 +86,7 @@ def test_a_program_is_judged_by_what_it_learns_and_its_milestones_are_told(
     made_of_shelf, keeps_the_contract, in_backend
 ) -> None:
     async def body(backend) -> None:
-        tasks, _ = await made_of_shelf(backend, "ml", 4, seed=2)
+        tasks, _ = await made_of_shelf(backend, "ml")
         await keeps_the_contract(backend, tasks)
         assert {task.metadata["place"]["form"] for task in tasks} == {"improve", "predict", "learn", "write"}
         task = next(one for one in tasks if one.metadata["place"]["form"] == "improve")

@@ -100,7 +100,7 @@ def test_refactorings_of_a_package_are_certified_solved_and_not_half_rewarded(
     made_of_shelf, keeps_the_contract, in_backend
 ) -> None:
     async def body(backend) -> None:
-        tasks, _ = await made_of_shelf(backend, "refactor", 5)
+        tasks, _ = await made_of_shelf(backend, "refactor")
         forms = [task.metadata["place"]["form"] for task in tasks]
         assert forms == ["extract", "inline", "move", "parameter", "rename"]
         await keeps_the_contract(backend, tasks, plays=2)

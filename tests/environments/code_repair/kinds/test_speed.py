@@ -200,7 +200,7 @@ def test_a_slow_function_is_made_fast_and_the_tests_alone_are_worth_nothing(
     made_of_shelf, keeps_the_contract, in_backend
 ) -> None:
     async def body(backend) -> None:
-        tasks, _ = await made_of_shelf(backend, "speed", 2)
+        tasks, _ = await made_of_shelf(backend, "speed")
         await keeps_the_contract(backend, tasks)
         task = tasks[0]
         assert task.metadata["ratio"] >= 3.0

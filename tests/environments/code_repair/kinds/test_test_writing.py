@@ -114,7 +114,7 @@ def test_a_probe_raises_where_its_block_begins() -> None:
 @pytest.mark.slow
 def test_tests_are_asked_for_graded_and_not_gained_by_tricks(made_of_shelf, keeps_the_contract, in_backend) -> None:
     async def body(backend) -> None:
-        tasks, counts = await made_of_shelf(backend, "tests", 2)
+        tasks, counts = await made_of_shelf(backend, "tests")
         assert counts.tasks == 2
         await keeps_the_contract(backend, tasks)
         task, grader = tasks[0], CodeRepairGrader(backend, memo=Memo())

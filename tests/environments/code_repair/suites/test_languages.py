@@ -75,7 +75,7 @@ def run(body) -> None:
     asyncio.run(work())
 
 
-@pytest.mark.turns
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_three_tasks_of_a_real_project_are_whole_and_resolved_by_their_answers_and_by_no_cheat(
     language: str,

@@ -98,7 +98,7 @@ def _order(language: str, raw: Raw, outcomes: list[str]) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.turns
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_another_order_is_one_in_every_language_and_the_tests_pass_in_it(
     language: str, run_in_backend: Callable[..., None]

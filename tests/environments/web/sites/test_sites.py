@@ -305,7 +305,7 @@ def test_what_is_shown_is_compared_by_what_it_lists_not_by_its_spelling(visitor)
 
 
 @pytest.mark.slow
-@pytest.mark.turns
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(("site", "kind"), KINDS)
 def test_every_kind_can_be_drawn_of_any_content_and_asks_for_something(site, kind):
     drew = 0

@@ -68,7 +68,7 @@ def test_the_expert_gets_it_all(site):
 
 
 @pytest.mark.slow
-@pytest.mark.turns
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(("site", "kind"), KINDS)
 def test_the_expert_gets_it_all_whatever_is_asked(site, kind):
     step = asyncio.run(fork_everywhere(one_of(site, kind), "plain"))
@@ -99,7 +99,7 @@ async def with_a_fork(task, at):
 
 
 @pytest.mark.slow
-@pytest.mark.turns
+@pytest.mark.turns(6)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("site", SITES)
 def test_the_expert_gets_it_all_in_chromium_and_so_does_a_fork_of_every_kind(site):
