@@ -14,10 +14,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from envgym_sandboxes.desktop.inside.home import CLOSED, digests
 from envgym_sandboxes.desktop.inside.leavings import contents, grounds, layers, put_back
-from envgym_sandboxes.desktop.inside.png import png
+from envgym_sandboxes.desktop.inside.png import Png
 from envgym_sandboxes.desktop.inside.programs import listens
 from envgym_sandboxes.desktop.inside.rest import START_MS, descendants, due_soon
 from envgym_sandboxes.desktop.screen import open_desktop
@@ -111,10 +112,25 @@ def test_a_bus_is_there_when_it_takes_connections_and_not_before(tmp_path):
 
 
 def test_a_png_has_the_pixels_in_their_order():
-    size, rows = ppm(png(bytes([1, 2, 3, 0, 4, 5, 6, 0]), (1, 2)))
+    size, rows = ppm(Png((1, 2)).of(bytes([1, 2, 3, 0, 4, 5, 6, 0])))
     assert (size, rows) == ((1, 2), bytes([0, 3, 2, 1, 0, 6, 5, 4]))
     with pytest.raises(ValueError, match="bytes of pixels"):
-        png(b"abc", (1, 1))
+        Png((1, 1)).of(b"abc")
+
+
+def test_a_png_hangs_on_its_pixels_alone_and_not_on_the_picture_before():
+    width, height = size = (31, 61)  # bands of 24, 24 and 13 rows
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(256, size=(height, width, 4), dtype=np.uint8)
+    one = Png(size)
+    for row in (0, 23, 24, 47, 48, 60, 5, None):
+        if row is not None:
+            pixels[row, int(rng.integers(width))] ^= 255
+        made = one.of(pixels.tobytes())
+        assert made == Png(size).of(pixels.tobytes())
+        rows = np.frombuffer(ppm(made)[1], dtype=np.uint8).reshape(height, 3 * width + 1)
+        assert not rows[:, 0].any()
+        assert (rows[:, 1:].reshape(height, width, 3) == pixels[:, :, 2::-1]).all()
 
 
 def test_descendants_are_the_living_ones_below_a_process():
