@@ -20,7 +20,7 @@ from envgym_sandboxes.desktop.inside.home import CLOSED, digests
 from envgym_sandboxes.desktop.inside.leavings import contents, grounds, layers, put_back
 from envgym_sandboxes.desktop.inside.png import Png
 from envgym_sandboxes.desktop.inside.programs import listens
-from envgym_sandboxes.desktop.inside.rest import START_MS, descendants, due_soon
+from envgym_sandboxes.desktop.inside.rest import START_MS, Clocks, clocks, descendants, threads
 from envgym_sandboxes.desktop.screen import open_desktop
 
 from envgym.errors import EnvironmentFailure, InfrastructureFailure, SandboxUnavailable
@@ -50,18 +50,44 @@ def on_screen(make: Callable[[], Any], use: Callable[[Sandbox, Screen], Coroutin
     asyncio.run(run())
 
 
+POLL = "import select\nprint(flush=True)\nfor _ in range(500): select.poll().poll({})"
+EPOLL = "import select\nprint(flush=True)\nfor _ in range(500): select.epoll().poll({})"
+SLEEP = "import time\nprint(flush=True)\nfor _ in range(500): time.sleep({})"
+
+
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="poll(2) has no number here; fix: a machine with x86-64")
-@pytest.mark.parametrize(("asked_ms", "due"), [(60, True), (60_000, False), (-1, False)])
-def test_who_sleeps_until_a_near_timer_is_not_at_rest(asked_ms: int, due: bool) -> None:
-    code = f"import select\nprint(flush=True)\nfor _ in range(500): select.poll().poll({asked_ms})"
+@pytest.mark.parametrize(
+    ("code", "due", "blind"),
+    [
+        (POLL.format(60), True, False), (POLL.format(60_000), False, False), (POLL.format(-1), False, False),
+        (EPOLL.format(0.06), True, False), (EPOLL.format(60), False, False), (SLEEP.format(60), False, True),
+    ],
+)  # fmt: skip
+def test_who_sleeps_until_a_near_timer_is_not_at_rest(code: str, due: bool, blind: bool) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
         until = time.monotonic() + 10
-        while not (found := due_soon(os.getpid(), START_MS)) and due and time.monotonic() < until:
+        while not (found := clocks(threads(os.getpid()), START_MS)).due and due and time.monotonic() < until:
             time.sleep(0.001)
+        while found.blind != blind and time.monotonic() < until:  # it has not gone to sleep yet
+            found = clocks(threads(os.getpid()), START_MS)
         child.kill()
-    assert found == due
+    assert (bool(found.due), found.blind) == (due, blind)
+
+
+def test_what_a_terminal_still_has_to_hand_on_is_not_seen() -> None:
+    master, slave = os.openpty()
+    code = "import fcntl, termios\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)\nprint(flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=slave, stdout=subprocess.PIPE, start_new_session=True
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert clocks(threads(os.getpid()), START_MS) == Clocks("", True)
+        child.kill()
+    os.close(master)
+    os.close(slave)
 
 
 @pytest.mark.slow
