@@ -20,7 +20,7 @@ from envgym_sandboxes.desktop.inside.home import CLOSED, digests
 from envgym_sandboxes.desktop.inside.leavings import contents, grounds, layers, put_back
 from envgym_sandboxes.desktop.inside.png import Png
 from envgym_sandboxes.desktop.inside.programs import listens
-from envgym_sandboxes.desktop.inside.rest import START_MS, Clocks, clocks, descendants, threads
+from envgym_sandboxes.desktop.inside.rest import FRAME_MS, START_MS, Clocks, clocks, descendants, threads
 from envgym_sandboxes.desktop.screen import open_desktop
 
 from envgym.errors import EnvironmentFailure, InfrastructureFailure, SandboxUnavailable
@@ -74,6 +74,17 @@ def test_who_sleeps_until_a_near_timer_is_not_at_rest(code: str, due: bool, blin
             found = clocks(threads(os.getpid()), START_MS)
         child.kill()
     assert (bool(found.due), found.blind) == (due, blind)
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="poll(2) has no number here; fix: a machine with x86-64")
+def test_a_frame_and_a_half_is_waited_for() -> None:
+    with subprocess.Popen([sys.executable, "-c", POLL.format(25)], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        until = time.monotonic() + 10
+        while not clocks(threads(os.getpid()), FRAME_MS).due:
+            assert time.monotonic() < until
+        child.kill()
 
 
 def test_what_a_terminal_still_has_to_hand_on_is_not_seen() -> None:

@@ -4,8 +4,7 @@ No program needs to say anything for that, and no time is guessed: on a busy mac
 do is runnable, however long it waits for a processor. Where all threads sleep in two looks and none was switched to
 between them, there was an instant at which all slept, and only a clock can wake them. The kernel tells for how long
 they asked poll(2) or epoll_wait(2): who sleeps until a timer of its own that is due very soon is not at rest. That is
-so of a program's next frame, which shows what has changed (GTK paints at most every 17 ms), and for longer as it
-starts. Later timers are not foreseen. Where a clock cannot be read, or a terminal is open, whose bytes a thread of
+so of a program's next frame, which shows what has changed, and for longer as it starts. Later timers are not foreseen. Where a clock cannot be read, or a terminal is open, whose bytes a thread of
 the kernel hands on, nobody may have been switched to for a while.
 """
 
@@ -23,8 +22,12 @@ _LOOK_S = 0.001
 _BLIND_S = 0.008
 """For how long all must have slept where what may wake them is not seen."""
 _WATCH_S = 0.001  # of one thread that is known to be at work, which costs a twentieth of a look at all
-FRAME_MS = 18
-"""Longer than the time between two frames: GDK asks for 17 ms at most."""
+FRAME_MS = 25
+"""A program's next frame is due within it: a frame of 16.7 ms and a half.
+
+GDK counts from the last frame's smoothed time, a whole number of frames after those before it, which is up to half a
+frame ahead of the real one. It was seen to ask for up to 20 ms.
+"""
 START_MS = 100
 """Of a program that starts: Gnumeric, for one, takes the focus back 50 ms after its window is there."""
 _RESTING = "STtZXI"
