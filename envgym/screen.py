@@ -311,6 +311,10 @@ class Screen(Protocol):
         """
         ...
 
+    async def ended(self) -> None:
+        """Wait until the display is gone, by itself or with its sandbox; may be cancelled. No other call meanwhile."""
+        ...
+
     async def close(self) -> None:
         """End the display and all that it shows; the sandbox goes on."""
         ...

@@ -77,12 +77,12 @@ optional_packages() {
   fi
 }
 
-# A display and its applications: at most 26 MB to download and 180 MB on disk, some 40 s. Debian's own Python speaks with AT-SPI.
+# A display and its applications: at most 26 MB to download and 180 MB on disk, some 40 s. Debian's own Python speaks with them.
 desktop_packages() {
   local missing=() pair
   for pair in /usr/bin/Xvfb:xvfb /usr/bin/openbox:openbox /usr/bin/dbus-daemon:dbus-daemon \
     /usr/share/dbus-1/session.conf:dbus-session-bus-common /usr/libexec/at-spi-bus-launcher:at-spi2-core \
-    /usr/lib/python3/dist-packages/gi:python3-gi /usr/bin/galculator:galculator /usr/bin/mousepad:mousepad \
+    /usr/bin/python3:python3 /usr/bin/galculator:galculator /usr/bin/mousepad:mousepad \
     /usr/bin/xterm:xterm /usr/bin/gnumeric:gnumeric /usr/bin/thunar:thunar /usr/bin/X0tigervnc:tigervnc-scraping-server \
     /usr/share/fonts/truetype/dejavu:fonts-dejavu-core; do
     [ -e "${pair%%:*}" ] || missing+=("${pair##*:}")

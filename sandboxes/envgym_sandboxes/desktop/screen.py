@@ -1,7 +1,7 @@
 """The display of the contract `envgym.screen`, inside any sandbox whose image has the programs for it.
 
-The sources of `inside` run in the sandbox under Debian's Python, the only one that AT-SPI's bindings are built for.
-Only the contract of `Sandbox` is used: its walls, limits and end are the display's.
+The sources of `inside` run in the sandbox under Debian's Python, with nothing but its standard library. Only the
+contract of `Sandbox` is used: its walls, limits and end are the display's.
 """
 
 import base64
@@ -24,7 +24,7 @@ from envgym_sandboxes.interpreter_server import BOOT
 
 __all__ = ["PACKAGES", "VIEWER_PACKAGE", "DesktopScreen", "open_desktop"]
 
-PACKAGES = ("xvfb", "openbox", "dbus-daemon", "at-spi2-core", "libxtst6", "python3-gi")
+PACKAGES = ("xvfb", "openbox", "dbus-daemon", "at-spi2-core", "libxtst6", "python3")
 """Debian's packages that a display needs, without any application."""
 VIEWER_PACKAGE = "tigervnc-scraping-server"
 """Debian's package that shows a display by VNC."""
@@ -170,6 +170,12 @@ class DesktopScreen:
             if not self._closed:
                 with suppress(InfrastructureFailure, SandboxDied):  # with the display its server ends
                     await self._ask("unwatch", 0.0)
+
+    async def ended(self) -> None:
+        """See the contract."""
+        if not self._closed:
+            with suppress(SandboxDied):
+                await self._line.ended()
 
     async def close(self) -> None:
         """See the contract."""

@@ -1,14 +1,18 @@
 """`desktop`: the contract on a real display, every kind of task, and what tasks are."""
 
 import asyncio
+import gc
 import gzip
 import os
+import weakref
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
+from envgym_environments.gui import displays
 from envgym_environments.gui.desktop import SPEC, DesktopPlay, desktop_tasks, expert
 from envgym_environments.gui.grounding.answers import Answer, written
 from envgym_environments.gui.problems import KINDS
@@ -17,7 +21,7 @@ from envgym_sandboxes.images.store import default_store
 
 from envgym.cli import run as command
 from envgym.env import Step, StopReason
-from envgym.errors import Misconfigured
+from envgym.errors import Misconfigured, SandboxDied
 from envgym.messages import Action, ImagePart, ToolSpec
 from envgym.registry import find, make, make_backend
 from envgym.replay import Replaying
@@ -310,12 +314,41 @@ def test_a_display_that_waited_has_nothing_of_the_episode_before(tmp_path):
             assert left[0] == left[2], "the keyboard was not locked any more"
             assert left[1] == left[3]
             assert b"left" not in left[1]
-            await sandboxes[0].exec(["/bin/sh", "-c", "kill -9 -1"])
+            with suppress(SandboxDied):  # once its display has ended it is closed
+                await sandboxes[0].exec(["/bin/sh", "-c", "kill -9 -1"])
             env = DesktopPlay(task, backend=backend, warm=1)
             assert (await env.reset(seed=0)).text == seen[0].text, "one that has died waiting is not taken"
             await env.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(300)
+@installed
+def test_a_closed_backend_is_held_by_no_display_that_waited():
+    async def run() -> "weakref.ref[object]":
+        backend = make_backend("namespace")
+        async with backend:
+            env = DesktopPlay(task_of("rename"), backend=backend, warm=2)
+            await env.reset(seed=0)
+            await env.close()
+            (display,) = (shown for kind in displays._waiting[backend].values() for shown in kind)
+            another = await displays.take(backend, display.sandbox.world, (640, 480))
+            await displays.give_back(backend, (640, 480), another, most=1)
+            with suppress(SandboxDied):
+                await another.sandbox.exec(["/bin/sh", "-c", "kill -9 -1"])
+            async with asyncio.timeout(60):
+                while any(another in kind for kind in displays._waiting[backend].values()):
+                    await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            await display.screen.ended()
+        return weakref.ref(backend)
+
+    backend = asyncio.run(run())
+    gc.collect()
+    assert backend() is None
 
 
 def test_the_tasks_are_well_formed():

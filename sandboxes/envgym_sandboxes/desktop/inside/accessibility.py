@@ -7,79 +7,67 @@ sends.
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
-from gi.repository import Gio, GLib
+from envgym_sandboxes.desktop.inside.dbus import Call, Connection
 
-__all__ = ["ACCESSIBLE", "ROOT", "Ask", "Bus", "Place"]
+__all__ = ["ACCESSIBLE", "ROOT", "Bus", "Place", "asked", "asked_value"]
 
 Place = tuple[str, str]
 """Where an object is: its program's name on the bus, and its path there."""
-Ask = tuple[Place, str, str, "GLib.Variant | None"]
-"""A place, an interface of AT-SPI without its prefix, a method, arguments."""
 
 ACCESSIBLE = "Accessible"
 ROOT = "/org/a11y/atspi/accessible/root"
 _REGISTRY = "org.a11y.atspi.Registry"
 _RARE = "document:load-complete"
-_FLAGS = Gio.DBusConnectionFlags.AUTHENTICATION_CLIENT | Gio.DBusConnectionFlags.MESSAGE_BUS_CONNECTION
+_START_S = 60.0
+_GIVES = {
+    "GetItems": "a((so)(so)(so)iiassusau)", "GetChildren": "a(so)", "GetRole": "u", "GetState": "au",
+    "GetInterfaces": "as", "GetExtents": "(iiii)", "GetText": "s", "GetName": "s", "DoAction": "b",
+    "SetTextContents": "b",
+}  # fmt: skip
+"""The types of what methods of AT-SPI answer."""
 
 
 class Bus:
-    """A connection to the accessibility bus. Raises GLib.Error where there is none.
+    """A connection to the accessibility bus. Raises OSError where there is none.
 
     answer_s: how long a program has for its answers.
     """
 
     def __init__(self, session: str, *, answer_s: float = 3.0) -> None:
-        self._answer_ms = round(answer_s * 1000)
-        asked = Gio.DBusConnection.new_for_address_sync(session, _FLAGS, None, None)
-        where = ("org.a11y.Bus", "/org/a11y/bus", "org.a11y.Bus", "GetAddress")
-        (address,) = asked.call_sync(*where, None, None, Gio.DBusCallFlags.NONE, 60_000, None).unpack()
-        asked.close_sync(None)
-        self._bus = Gio.DBusConnection.new_for_address_sync(address, _FLAGS, None, None)
-        for connection in (asked, self._bus):
-            connection.set_exit_on_close(False)
-        event = GLib.Variant("(sass)", (_RARE, [], ""))
+        self._answer_s = answer_s
+        first = Connection(session)
+        where = Call("org.a11y.Bus", "/org/a11y/bus", "org.a11y.Bus", "GetAddress", "s", starts=True)
+        (address,) = first.ask([where], _START_S)
+        first.close()
+        if not address:
+            raise ConnectionRefusedError("the session bus knows no accessibility bus")
+        self._bus = Connection(address)
         registry = (_REGISTRY, "/org/a11y/atspi/registry", _REGISTRY, "RegisterEvent")
-        self._bus.call_sync(*registry, event, None, Gio.DBusCallFlags.NONE, 60_000, None)
+        event = Call(*registry, takes=("s", "as", "s"), given=(_RARE, (), ""), starts=True)
+        if self._bus.ask([event], _START_S) == [None]:
+            raise ConnectionRefusedError("the accessibility bus has no registry")
 
     def programs(self) -> list[Place]:
         """The root of every program, in the order in which they came."""
-        (answer,) = self.ask([((_REGISTRY, ROOT), ACCESSIBLE, "GetChildren", None)])
-        return [] if answer is None else [(name, path) for name, path in answer[0]]
+        return list(self.one(asked((_REGISTRY, ROOT), ACCESSIBLE, "GetChildren")) or ())
 
-    def ask(self, asks: Sequence[Ask]) -> list[Any]:
+    def ask(self, calls: Sequence[Call]) -> list[Any]:
         """What each answers, in their order; None where there is no answer, or it is an error."""
-        answers: list[Any] = [None] * len(asks)
-        open_ = len(asks)
+        return self._bus.ask(calls, self._answer_s)
 
-        def take(connection: Any, result: Any, at: int) -> None:
-            nonlocal open_
-            open_ -= 1
-            with suppress(GLib.Error):  # it is gone, or has no such thing
-                answers[at] = connection.call_finish(result).unpack()
-
-        for at, ((name, path), interface, method, given) in enumerate(asks):
-            prefix = interface if "." in interface else f"org.a11y.atspi.{interface}"
-            question = (name, path, prefix, method, given, None, Gio.DBusCallFlags.NO_AUTO_START)
-            self._bus.call(*question, self._answer_ms, None, take, at)
-        context = GLib.MainContext.default()
-        while open_:
-            context.iteration(True)
-        return answers
-
-    def one(self, place: Place, interface: str, method: str, given: Any = None) -> Any:
-        """The single value of one answer; None where there is none."""
-        (answer,) = self.ask([(place, interface, method, given)])
-        return answer[0] if answer else None
-
-    def value(self, place: Place, interface: str, name: str) -> Any:
-        """A property; None where there is none."""
-        return self.one(place, "org.freedesktop.DBus.Properties", "Get", of(interface, name))
+    def one(self, call: Call) -> Any:
+        """One answer; None where there is none."""
+        return self.ask([call])[0]
 
 
-def of(interface: str, name: str) -> Any:
-    """The arguments that ask for a property of an interface of AT-SPI."""
-    return GLib.Variant("(ss)", (f"org.a11y.atspi.{interface}", name))
+def asked(place: Place, interface: str, method: str, takes: Sequence[str] = (), given: Sequence[Any] = ()) -> Call:
+    """A method of an interface of AT-SPI, named without its prefix."""
+    return Call(*place, f"org.a11y.atspi.{interface}", method, _GIVES[method], tuple(takes), tuple(given))
+
+
+def asked_value(place: Place, interface: str, name: str, kind: str) -> Call:
+    """A property of an interface of AT-SPI, of this type."""
+    given = (f"org.a11y.atspi.{interface}", name)
+    return Call(*place, "org.freedesktop.DBus.Properties", "Get", f"v{kind}", ("s", "s"), given)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from envgym_sandboxes.desktop.inside.actions import Hand
 from envgym_sandboxes.desktop.inside.home import digests
 from envgym_sandboxes.desktop.inside.keys import Keyboard
-from envgym_sandboxes.desktop.inside.png import png
+from envgym_sandboxes.desktop.inside.png import Png
 from envgym_sandboxes.desktop.inside.programs import Programs, StartFailed
 from envgym_sandboxes.desktop.inside.rest import FRAME_MS, NO_PROC, START_MS, descendants, settle
 from envgym_sandboxes.desktop.inside.tree import Tree
@@ -38,7 +38,7 @@ class Desktop:
         self._x.keep()
         self._keyboard = Keyboard(self._x, lambda: self.rest(5.0))
         self._hand = Hand(self._x, self._keyboard, self._tree, self.rest)
-        self._shown: tuple[bytes, str] = (b"", "")
+        self._png = Png(size)
         self._beside = ThreadPoolExecutor(1)
         self._home()
 
@@ -94,7 +94,7 @@ class Desktop:
         """See `Screen.view`."""
         seen: dict[str, Any] = {"cut": 0}
         # compressed while programs tell their trees
-        image = self._beside.submit(self._image, self._x.pixels()) if asked["image"] else None
+        image = self._beside.submit(self._png.of, self._x.frames.take()) if asked["image"] else None
         if asked["tree"]:
             seen["tree"], seen["cut"] = self._tree.look()
         if asked["windows"]:
@@ -106,13 +106,8 @@ class Desktop:
         if asked["files"]:
             seen["files"] = digests(str(self._programs.home))
         if image is not None:
-            seen["image"] = image.result()
+            seen["image"] = base64.b64encode(image.result()).decode()
         return seen
-
-    def _image(self, pixels: bytes) -> str:
-        if pixels != self._shown[0]:
-            self._shown = pixels, base64.b64encode(png(pixels, self._x.size)).decode()
-        return self._shown[1]
 
     def do_clear(self, asked: dict[str, Any]) -> dict[str, Any]:
         """See `Screen.clear`."""

@@ -19,8 +19,12 @@ from envgym_sandboxes.desktop.inside.watching import Watching
 
 __all__ = ["TWICE_MS", "Programs", "StartFailed", "listens"]
 
-TWICE_MS = 40
-"""Two clicks at one place within it are a double click, everywhere."""
+TWICE_MS = 60
+"""Two clicks at one place within it are a double click, everywhere.
+
+GTK has a timer of this length after each click. It is so long that it is not due within a frame of the moment when
+programs have shown what a click does (two frames or three): that would be waited for, see `rest`.
+"""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SETTINGS = f"""[Settings]

@@ -9,9 +9,8 @@ given to an element when it is first seen and kept for as long as it lives, so t
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from gi.repository import GLib
-
-from envgym_sandboxes.desktop.inside.accessibility import ACCESSIBLE, ROOT, Ask, Bus, Place, of
+from envgym_sandboxes.desktop.inside.accessibility import ACCESSIBLE, ROOT, Bus, Place, asked, asked_value
+from envgym_sandboxes.desktop.inside.dbus import Call
 from envgym_sandboxes.desktop.inside.roles import ROLES
 
 __all__ = ["Tree"]
@@ -31,7 +30,6 @@ _SPARSE = 6
 """Where fewer than one in so many elements of a program is looked at, they are asked for one by one."""
 _CACHE = "/org/a11y/atspi/cache"
 _NOWHERE = [-1, -1, -1, -1]
-_PROPERTIES = "org.freedesktop.DBus.Properties"
 _ON_SCREEN = 0
 
 
@@ -126,7 +124,7 @@ class Tree:
         """Every program as it tells itself; only its root where that would be much for little; None: no answer."""
         roots = self._bus.programs()
         whole = [(name, _CACHE) for name, _path in roots if name not in self._large]
-        told = dict(zip(whole, self._bus.ask([(place, "Cache", "GetItems", None) for place in whole]), strict=True))
+        told = dict(zip(whole, self._bus.ask([asked(place, "Cache", "GetItems") for place in whole]), strict=True))
         for root in roots:
             if root[0] in self._large:
                 program = _Program(())
@@ -134,7 +132,7 @@ class Tree:
                 yield program if program.items else None
             else:
                 answer = told[root[0], _CACHE]
-                yield _Program(answer[0]) if answer else None
+                yield None if answer is None else _Program(answer)
 
     def _whole(self, program: _Program) -> list[tuple[_Item, int]]:
         """What a program shows, once all that must be asked for has been."""
@@ -155,51 +153,48 @@ class Tree:
 
     def _open(self, program: _Program) -> None:
         """Ask for the children of what is unknown, and for what they are."""
-        asked = [item for item in program.unknown if not item.has(_MANAGES)]
+        open_ = [item for item in program.unknown if not item.has(_MANAGES)]
         managing = [item for item in program.unknown if item.has(_MANAGES)]
         for item in managing:
             program.children[item.place[1]] = []
         # a table of a million cells makes each when it is asked for
-        counts = self._bus.ask([_property(item.place, ACCESSIBLE, "ChildCount") for item in managing])
-        asked += [item for item, count in zip(managing, counts, strict=True) if count and count[0] <= _MOST_NODES]
-        answers = self._bus.ask([(item.place, ACCESSIBLE, "GetChildren", None) for item in asked])
-        children = [[tuple(place) for place in answer[0]] if answer else [] for answer in answers]
+        counts = self._bus.ask([asked_value(item.place, ACCESSIBLE, "ChildCount", "i") for item in managing])
+        open_ += [item for item, count in zip(managing, counts, strict=True) if 0 < (count or 0) <= _MOST_NODES]
+        answers = self._bus.ask([asked(item.place, ACCESSIBLE, "GetChildren") for item in open_])
+        children: list[list[Place]] = [answer or [] for answer in answers]
         new = [place for places in children for place in places if place[1] not in program.items]
         program.items |= {item.place[1]: item for item in self._items(new)}
-        for item, places in zip(asked, children, strict=True):
+        for item, places in zip(open_, children, strict=True):
             inside = [program.items[path] for _name, path in places if path in program.items]
             program.children[item.place[1]] = inside
 
     def _items(self, places: list[Place]) -> Iterator[_Item]:
         """Elements that their program has not told of itself; those that are gone meanwhile are left out."""
-        asks: list[Ask] = []
+        calls: list[Call] = []
         for place in places:
-            asks += [
-                (place, ACCESSIBLE, "GetRole", None), _property(place, ACCESSIBLE, "Name"),
-                (place, ACCESSIBLE, "GetState", None), (place, ACCESSIBLE, "GetInterfaces", None),
+            calls += [
+                asked(place, ACCESSIBLE, "GetRole"), asked_value(place, ACCESSIBLE, "Name", "s"),
+                asked(place, ACCESSIBLE, "GetState"), asked(place, ACCESSIBLE, "GetInterfaces"),
             ]  # fmt: skip
-        answers = iter(self._bus.ask(asks))
+        answers = iter(self._bus.ask(calls))
         for place, *parts in zip(places, answers, answers, answers, answers, strict=True):
             if None not in parts:
-                yield _item(place, *(part[0] for part in parts))
+                yield _item(place, *parts)
 
     def _told(self, found: list[tuple[_Item, int]]) -> list[dict[str, Any]]:
         boxes = [_extents(item.place) for item, _depth in found]
-        texts = [(at, ask) for at, (item, _depth) in enumerate(found) if (ask := _content(item)) is not None]
-        answers = self._bus.ask([*boxes, *(ask for _at, ask in texts)])
-        contents = {
-            at: answer[0] for (at, _ask), answer in zip(texts, answers[len(found) :], strict=True) if answer
-        }
+        texts = [(at, call) for at, (item, _depth) in enumerate(found) if (call := _content(item)) is not None]
+        answers = self._bus.ask([*boxes, *(call for _at, call in texts)])
+        contents = dict(zip((at for at, _call in texts), answers[len(found) :], strict=True))
         nodes = []
         for at, ((item, depth), box) in enumerate(zip(found, answers[: len(found)], strict=True)):
             states = [name for name, state in _STATES if item.has(state)]
             node: dict[str, Any] = {
                 "ref": self._ref(item.place), "role": item.role, "name": item.name, "depth": depth,
-                "box": list(box[0]) if box else _NOWHERE,
+                "box": list(box or _NOWHERE),
                 "states": states if item.has(_SENSITIVE) else [*states, "disabled"],
             }  # fmt: skip
-            if at in contents:
-                content = contents[at]
+            if (content := contents.get(at)) is not None:
                 node["text"] = content[:_MOST_TEXT] if isinstance(content, str) else f"{content:g}"
             nodes.append(node)
         return nodes
@@ -215,37 +210,35 @@ class Tree:
         place = self._places.get(ref)
         if place is None:
             return None
-        (found,) = self._bus.ask([_extents(place)])
-        return list(found[0]) if found else _NOWHERE
+        return list(self._bus.one(_extents(place)) or _NOWHERE)
 
     def invoke(self, ref: str, action: str) -> str:
         """Do what an element can do. Returns why not, "" when it is done."""
         place = self._places.get(ref)
         if place is None:
             return f"there is no element {ref}"
-        count = self._bus.value(place, "Action", "NActions") or 0
-        asks: list[Ask] = [(place, "Action", "GetName", GLib.Variant("(i)", (at,))) for at in range(count)]
-        names = [answer[0] if answer else "" for answer in self._bus.ask(asks)]
+        count = self._bus.one(asked_value(place, "Action", "NActions", "i")) or 0
+        names = [name or "" for name in self._bus.ask([_action(place, "GetName", at) for at in range(count)])]
         if not names or (action and action not in names):
             return f"{ref} has no action {action!r}; it has: {', '.join(names) or 'none'}"
-        which = GLib.Variant("(i)", (names.index(action) if action else 0,))
-        return "" if self._bus.one(place, "Action", "DoAction", which) else f"{ref} does not do it"
+        done = self._bus.one(_action(place, "DoAction", names.index(action) if action else 0))
+        return "" if done else f"{ref} does not do it"
 
     def set_text(self, ref: str, text: str) -> str:
         """Replace an element's text. Returns why not, "" when it is done."""
         place = self._places.get(ref)
         if place is None:
             return f"there is no element {ref}"
-        if "EditableText" not in _names(self._bus.one(place, ACCESSIBLE, "GetInterfaces") or ()):
-            role = self._bus.one(place, ACCESSIBLE, "GetRole")
+        if "EditableText" not in _names(self._bus.one(asked(place, ACCESSIBLE, "GetInterfaces")) or ()):
+            role = self._bus.one(asked(place, ACCESSIBLE, "GetRole"))
             return f"{ref} is {'gone' if role is None else f'a {_role(role)}, whose text cannot be set'}"
-        done = self._bus.one(place, "EditableText", "SetTextContents", GLib.Variant("(s)", (text,)))
+        done = self._bus.one(asked(place, "EditableText", "SetTextContents", ("s",), (text,)))
         return "" if done else f"{ref} does not take the text"
 
 
 def _item(place: Any, role: int, name: str, states: list[int], interfaces: list[str]) -> _Item:
     """name: without the room that a menu leaves for its keys."""
-    bits = states[0] | states[1] << 32
+    bits = sum(part << 32 * at for at, part in enumerate(states))
     return _Item(tuple(place), _role(role), name.strip(), bits, _names(interfaces))
 
 
@@ -257,18 +250,18 @@ def _names(interfaces: Iterable[str]) -> frozenset[str]:
     return frozenset(one.rpartition(".")[2] for one in interfaces)
 
 
-def _property(place: Place, interface: str, name: str) -> Ask:
-    return place, _PROPERTIES, "Get", of(interface, name)
+def _action(place: Place, method: str, at: int) -> Call:
+    return asked(place, "Action", method, ("i",), (at,))
 
 
-def _extents(place: Place) -> Ask:
-    return place, "Component", "GetExtents", GLib.Variant("(u)", (_ON_SCREEN,))
+def _extents(place: Place) -> Call:
+    return asked(place, "Component", "GetExtents", ("u",), (_ON_SCREEN,))
 
 
-def _content(item: _Item) -> Ask | None:
+def _content(item: _Item) -> Call | None:
     """The question for what an element contains; None where it holds nothing of its own."""
     if "Text" in item.interfaces:
-        return item.place, "Text", "GetText", GLib.Variant("(ii)", (0, -1))
+        return asked(item.place, "Text", "GetText", ("i", "i"), (0, -1))
     if "Value" in item.interfaces and item.role not in _UNVALUED:
-        return _property(item.place, "Value", "CurrentValue")
+        return asked_value(item.place, "Value", "CurrentValue", "d")
     return None

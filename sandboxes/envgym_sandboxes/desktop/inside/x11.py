@@ -9,25 +9,13 @@ from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_long, c_uint, c_ulong, c_void_p
 from typing import Any
 
-__all__ = ["XDisplay", "XGone"]
+from envgym_sandboxes.desktop.inside.frames import Frames, XGone
 
-_Z_PIXMAP = 2
-_ALL_PLANES = 0xFFFFFFFF
+__all__ = ["XDisplay"]
+
 _ANY_TYPE = 0
 _SHIFT = 0xFFE1
 _CORE_KEYBOARD, _ALL_MODIFIERS = 0x100, 0xFF
-
-
-class XGone(Exception):
-    """The X server does not answer any more."""
-
-
-class _Image(ctypes.Structure):
-    _fields_ = (
-        ("width", c_int), ("height", c_int), ("xoffset", c_int), ("format", c_int), ("data", c_void_p),
-        ("byte_order", c_int), ("bitmap_unit", c_int), ("bitmap_bit_order", c_int), ("bitmap_pad", c_int),
-        ("depth", c_int), ("bytes_per_line", c_int), ("bits_per_pixel", c_int),
-    )  # fmt: skip
 
 
 class _Attributes(ctypes.Structure):
@@ -50,7 +38,7 @@ class XDisplay:
     def __init__(self, name: str) -> None:
         self._x = x = ctypes.CDLL("libX11.so.6")
         self._test = ctypes.CDLL("libXtst.so.6")
-        for function in ("XOpenDisplay", "XGetImage", "XGetSubImage", "XListProperties", "XGetKeyboardMapping"):
+        for function in ("XOpenDisplay", "XListProperties", "XGetKeyboardMapping"):
             getattr(x, function).restype = c_void_p
         for function in ("XDefaultRootWindow", "XInternAtom", "XKeycodeToKeysym", "XStringToKeysym"):
             getattr(x, function).restype = c_ulong
@@ -66,7 +54,7 @@ class XDisplay:
         self.root = int(x.XDefaultRootWindow(self._display))
         attributes = self._attributes(self.root)
         self.size = (attributes.width, attributes.height)
-        self._frame: Any = None
+        self.frames = Frames(x, self._display, self.root, self.size)
         self._first: tuple[set[int], tuple[int, ...]] = (set(), ())
 
     def sync(self) -> None:
@@ -174,22 +162,7 @@ class XDisplay:
         """The shift key's code."""
         return int(self._x.XKeysymToKeycode(self._display, c_ulong(_SHIFT)))
 
-    # -- pixels and windows -----------------------------------------------------------------------------------
-
-    def pixels(self) -> bytes:
-        """The whole screen, four bytes a pixel: blue, green, red, nothing. The pointer is not in it."""
-        width, height = self.size
-        whole = (c_int(0), c_int(0), c_uint(width), c_uint(height), c_ulong(_ALL_PLANES), c_int(_Z_PIXMAP))
-        if self._frame is None:
-            made = self._x.XGetImage(self._display, c_ulong(self.root), *whole)
-            if not made:
-                raise XGone("the screen gives no image")
-            self._frame = ctypes.cast(c_void_p(made), POINTER(_Image))
-        else:
-            here = (self._frame, c_int(0), c_int(0))
-            self._x.XGetSubImage(self._display, c_ulong(self.root), *whole, *here)
-        frame = self._frame.contents
-        return ctypes.string_at(frame.data, frame.bytes_per_line * height)
+    # -- windows ----------------------------------------------------------------------------------------------
 
     def windows(self) -> list[int]:
         """The programs' windows as the window manager knows them, from the bottom up."""
