@@ -94,6 +94,19 @@
       return begin.apply(this, given);
     };
   }
+  // A frame that turns out to change nothing lasts its full sixtieth of a second in Chromium's compositor, and the frame
+  // of a picture that is asked for meanwhile comes after it; one that commits anything is over at once. So what is done
+  // with hands commits: whether anyone listens to an end of touches, which there are none of, is told to the compositor.
+  const ignore = listen.call.bind(EventTarget.prototype.removeEventListener), untouched = () => {};
+  let heard = false;
+  const commit = () => {
+    heard = !heard;
+    if (heard) listen.call(window, 'touchcancel', untouched, { passive: true });
+    else ignore(window, 'touchcancel', untouched, { passive: true });
+  };
+  for (const kind of ['pointermove', 'pointerdown', 'pointerup', 'keydown', 'keyup']) {
+    listen.call(window, kind, commit, { capture: true, passive: true });
+  }
   // What moves under a mouse that rests is told to the page with the next frame: it is over something else then.
   let over = null;
   listen.call(window, 'mouseover', (event) => { over = event.target; }, { capture: true, passive: true });
@@ -109,6 +122,7 @@
     const backup = later(done, 60);
     frame(() => {
       shown = true;
+      commit();
       if (under && over === before) over = under;
       forget(backup);
       later(done, 0);
