@@ -150,7 +150,8 @@ async def look(tab: Tab, wanted: Wanted, facts: Facts) -> PageView:
     if asked is not None:
         view = await _with_snapshot(tab, wanted, view, await tab.within(asked, limits.act_s), cut)
     if text is not None:
-        view = replace(view, text=_bounded(await _read(tab, *await tab.valued(text)), limits.text_chars, "text", cut))
+        said = await _read(tab, *await tab.valued(text))
+        view = replace(view, text=_bounded(said, limits.text_chars, "text", cut))
     if wanted.screenshot:
         view = replace(view, screenshot=await _screenshot(tab, view.marks, picture))
     return replace(view, tree=view.tree if wanted.tree else None, truncated=tuple(cut))

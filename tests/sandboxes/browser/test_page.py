@@ -571,14 +571,14 @@ def test_boxes_and_marks_are_of_frames_too_where_they_are_in_the_window(play, tm
         await page.run("(scrollTo(0, 40), frames[0].scrollTo(0, 15), 1)")
         plain = await page.view(Wanted(tree=False, screenshot=True))
         view = await page.view(Wanted(tree=True, screenshot=True, marks=True))
-        assert [node.name for node in view.marks] == ["in b", "in c", "in c", "in c"], "what is in sight, in its order"
+        assert [node.name for node in view.marks] == ["in b", "in c", "in c", "in c"], "in their order"
         assert view.screenshot != plain.screenshot
         wide, high = view.marks[1].box[2:]
         assert view.marks[2].box[2:] == pytest.approx((wide / 2, high / 2)), "as large as it is seen"
         picture = Image.open(io.BytesIO(view.screenshot)).convert("RGB")
         for node in reversed(view.marks):  # the first one moves what is below it
             left, top, w, h = node.box
-            assert picture.getpixel((round(left + w), round(top + h / 2))) == (0xDD, 0, 0), "it has a mark around it"
+            assert picture.getpixel((round(left + w), round(top + h / 2))) == (0xDD, 0, 0), "it is marked"
             await page.act(Click(Target(x=left + w / 2, y=top + h / 2)))
         pressed = [node.name for node in (await page.view()).tree if node.role in ("button", "text")]
         assert (pressed.count("done"), pressed.count("pressed"), "in c" in pressed) == (3, 1, False)

@@ -102,7 +102,7 @@ def test_a_digest_tells_what_a_tree_does_not_and_is_the_same_again(play):
 
 
 def test_a_click_that_changes_nothing_leaves_no_frame_that_a_picture_would_wait_for(play):
-    """A frame in which nothing was committed lasts its sixtieth of a second, and the picture's own comes after it."""
+    """One in which nothing was committed lasts its sixtieth of a second, and the picture's own comes after it."""
     clicks = 10
 
     async def work(page):
@@ -141,9 +141,10 @@ def test_a_page_hears_and_sees_nothing_of_what_makes_its_frames_commit(play):
     told = """<script>const told = [];
 for (const name of ['addEventListener', 'removeEventListener']) {
   const real = EventTarget.prototype[name];
-  EventTarget.prototype[name] = function (kind, ...rest) { told.push(kind); return real.call(this, kind, ...rest); };
+  EventTarget.prototype[name] = function (...given) { told.push(given[0]); return real.apply(this, given); };
 }
-new MutationObserver(() => told.push('changed')).observe(document, {subtree: true, attributes: true, childList: true});
+new MutationObserver(() => told.push('changed'))
+  .observe(document, {subtree: true, attributes: true, childList: true});
 window.addEventListener('touchcancel', () => told.push('heard'));
 </script>"""
     assert play(work, f"<p>nothing{told}") == "touchcancel"
