@@ -101,9 +101,9 @@ class Wanted:
 
     tree: the accessibility tree, with refs. dom: pruned HTML: no scripts, styles, hidden parts nor noise, refs as
     attributes. text: what a reader sees; below a document's own that of the frames it shows. screenshot: PNG of
-    the viewport. boxes: of what can be acted on, in frames too, as `PageView.marks`. marks: the same, and drawn into
-    the screenshot where there is one. focused: the ref of what has the focus. value: an expression as `Page.run`
-    takes it, whose value comes with the view: "" for none.
+    the viewport. boxes: of what can be acted on, in frames too, as `PageView.marks`. marks: the same, and drawn
+    into the screenshot where there is one. focused: the ref of what has the focus. value: an expression as
+    `Page.run` takes it, whose value comes with the view: "" for none.
     """
 
     tree: bool = True
