@@ -1,4 +1,4 @@
-"""What is in the frames of a page: where their elements are in the window, and what they say.
+"""What is in the frames of a page: how much, where its elements are in the window, and what it says.
 
 The browser keeps all frames of a page in one process, those of other origins and sandboxed ones, too.
 """
@@ -9,7 +9,7 @@ from typing import Any
 from envgym_sandboxes.browser.tab import Tab
 from envgym_sandboxes.browser.wire import Refused
 
-__all__ = ["MOST_FRAMES", "Box", "below", "boxes_in_sight", "texts"]
+__all__ = ["MOST_FRAMES", "Box", "below", "boxes_in_sight", "sizes", "texts"]
 
 MOST_FRAMES = 50
 """Of a page; what is in further ones is left out."""
@@ -18,6 +18,7 @@ Box = tuple[float, float, float, float]
 """Left, top, width and height in the window."""
 
 _SHOWN = "function() { return this.checkVisibility({visibilityProperty: true}); }"
+_SIZE = "[document.getElementsByTagName('*').length, (document.documentElement?.textContent || '').length]"
 _SAID = "(document.body?.innerText || '').slice(0, %d)"
 
 
@@ -100,6 +101,13 @@ def _common(one: Box, other: Box) -> Box | None:
     return (left, top, right - left, bottom - top) if left < right and top < bottom else None
 
 
+async def sizes(tab: Tab) -> list[tuple[int, int]]:
+    """Elements and characters of each frame, shown or not."""
+    tree = (await tab.call("Page.getFrameTree"))["frameTree"]
+    said = await asyncio.gather(*(_value(tab, frame, _SIZE) for frame in below(tree)))
+    return [(int(one[0]), int(one[1])) for one in said if one]
+
+
 async def texts(tab: Tab, most: int) -> list[str]:
     """What a reader sees in the frames that are shown, at most so many characters of each, in their order."""
     tree = (await tab.call("Page.getFrameTree"))["frameTree"]
@@ -117,7 +125,7 @@ async def _texts(tab: Tab, tree: dict[str, Any], most: int, some: set[str]) -> l
 
 
 async def _text(tab: Tab, frame: str, most: int) -> str | None:
-    """What one frame says; None where it is not shown, or is gone. Its own scripts have no part in that."""
+    """What one frame says; None where it is not shown, or is gone."""
     try:
         owner = await tab.call("DOM.getFrameOwner", frameId=frame)
         node = await tab.call("DOM.resolveNode", backendNodeId=owner["backendNodeId"])
@@ -125,8 +133,17 @@ async def _text(tab: Tab, frame: str, most: int) -> str | None:
         shown = tab.call("Runtime.callFunctionOn", objectId=handle, functionDeclaration=_SHOWN, returnByValue=True)
         if (await shown)["result"].get("value") is not True:
             return None
-        world = (await tab.call("Page.createIsolatedWorld", frameId=frame))["executionContextId"]
-        said = await tab.call("Runtime.evaluate", contextId=world, expression=_SAID % most, returnByValue=True)
     except Refused:
         return None
-    return str(said["result"].get("value", ""))
+    said = await _value(tab, frame, _SAID % most)
+    return None if said is None else str(said)
+
+
+async def _value(tab: Tab, frame: str, expression: str) -> Any:
+    """The value of an expression in a frame, where its own scripts have no part in it; None where it is gone."""
+    try:
+        world = (await tab.call("Page.createIsolatedWorld", frameId=frame))["executionContextId"]
+        said = await tab.call("Runtime.evaluate", contextId=world, expression=expression, returnByValue=True)
+    except Refused:
+        return None
+    return said["result"].get("value")

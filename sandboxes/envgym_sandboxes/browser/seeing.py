@@ -13,7 +13,7 @@ from typing import Any
 
 from envgym.errors import EnvironmentFailure
 from envgym.page import Node, PageView, Wanted
-from envgym_sandboxes.browser.frames import MOST_FRAMES, Box, below, boxes_in_sight, texts
+from envgym_sandboxes.browser.frames import MOST_FRAMES, Box, below, boxes_in_sight, sizes, texts
 from envgym_sandboxes.browser.tab import Facts, Tab
 from envgym_sandboxes.browser.wire import Refused
 
@@ -65,7 +65,7 @@ _STATES = (
     "selected",
 )
 _MOST_TEXT = 5_000_000
-_TEXT = "[(document.body?.innerText || '').slice(0, %d), window.__quiet ? __quiet.frameCount() : 0]"
+_TEXT = "(document.body?.innerText || '').slice(0, %d)"
 _SKIPPED = frozenset(("SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "META", "LINK", "#comment"))
 _KEPT = frozenset(
     [
@@ -130,11 +130,11 @@ async def look(tab: Tab, wanted: Wanted, facts: Facts) -> PageView:
     limits = tab.spec.limits
     view, boxed = PageView(tab.url, facts.title), wanted.boxes or wanted.marks
     treed = wanted.tree or boxed or wanted.focused
-    if (treed or wanted.dom or wanted.text) and (
-        facts.elements > limits.tree_nodes * 10 or facts.letters > _MOST_TEXT
-    ):
-        told = f"the page is too large to be shown: {facts.elements} elements, {facts.letters} characters"
-        return replace(view, error=told, truncated=("everything",))
+    if treed or wanted.dom or wanted.text:
+        elements, letters = await _size(tab, facts)
+        if elements > limits.tree_nodes * 10 or letters > _MOST_TEXT:
+            told = f"the page is too large to be shown: {elements} elements, {letters} characters"
+            return replace(view, error=told, truncated=("everything",))
     # all is asked for at once: the answers are of one moment, and the way there and back is gone once
     nodes = tab.call("Accessibility.getFullAXTree") if treed else None
     asked = (
@@ -150,7 +150,7 @@ async def look(tab: Tab, wanted: Wanted, facts: Facts) -> PageView:
     if asked is not None:
         view = await _with_snapshot(tab, wanted, view, await tab.within(asked, limits.act_s), cut)
     if text is not None:
-        said = await _read(tab, *await tab.valued(text))
+        said = await _read(tab, str(await tab.valued(text)), facts.frames)
         view = replace(view, text=_bounded(said, limits.text_chars, "text", cut))
     if wanted.screenshot:
         view = replace(view, screenshot=await _screenshot(tab, view.marks, picture))
@@ -163,6 +163,14 @@ def _with_tree(tab: Tab, wanted: Wanted, view: PageView, nodes: list[Node], cut:
         cut.append("tree")
     focused = next((one.ref for one in nodes if "focused" in one.states and one.ref), "")
     return replace(view, tree=tuple(nodes), focused=focused if wanted.focused else None)
+
+
+async def _size(tab: Tab, facts: Facts) -> tuple[int, int]:
+    """Elements and characters of the document and of what is in its frames."""
+    if not facts.frames:
+        return facts.elements, facts.letters
+    inner = await tab.within(sizes(tab), tab.spec.limits.act_s)
+    return facts.elements + sum(one for one, _ in inner), facts.letters + sum(one for _, one in inner)
 
 
 async def _read(tab: Tab, text: str, frames: int) -> str:
