@@ -30,12 +30,17 @@ def flight(shown: Shown, turn: int) -> Action:
             return _click(shown.by_id(field))
     if int(shown.by_id("tnum-display").text) < int(asked.get("Passengers", 1)):
         return _click(shown.named("+"))
-    if asked.get("Seat type") == "First":
-        if not _there(shown, "cabin-first"):
-            return _click(shown.named("More search options"))
-        if "current" not in _label(shown, "cabin-first").attributes.get("class", "").split():
-            return _click(_label(shown, "cabin-first"))
+    if asked.get("Seat type") == "First" and (seat := _first_class(shown)) is not None:
+        return seat
     return _click(shown.all("input", "submit")[0])
+
+
+def _first_class(shown: Shown) -> Action | None:
+    """What is left to do for it: it is among more options. None where it is chosen."""
+    if not _there(shown, "cabin-first"):
+        return _click(shown.named("More search options"))
+    seat = _label(shown, "cabin-first")
+    return None if "current" in seat.attributes.get("class", "").split() else _click(seat)
 
 
 def _city(shown: Shown, field: Element, city: str) -> Action:
