@@ -100,10 +100,10 @@ class Wanted:
     """What a view is to hold. Address, title and tabs are always there; all else is paid for only if wanted.
 
     tree: the accessibility tree, with refs. dom: pruned HTML: no scripts, styles, hidden parts nor noise, refs as
-    attributes. text: what a reader sees. screenshot: PNG of the viewport. boxes: of what can be acted on, as
-    `PageView.marks`. marks: the same, and drawn into the screenshot where there is one. Text, boxes and marks leave
-    out what is in frames. focused: the ref of what has the focus. value: an expression as `Page.run` takes it,
-    whose value comes with the view: "" for none.
+    attributes. text: what a reader sees; below a document's own that of the frames it shows. screenshot: PNG of
+    the viewport. boxes: of what can be acted on, in frames too, as `PageView.marks`. marks: the same, and drawn
+    into the screenshot where there is one. focused: the ref of what has the focus. value: an expression as
+    `Page.run` takes it, whose value comes with the view: "" for none.
     """
 
     tree: bool = True

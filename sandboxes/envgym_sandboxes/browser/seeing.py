@@ -13,6 +13,7 @@ from typing import Any
 
 from envgym.errors import EnvironmentFailure
 from envgym.page import Node, PageView, Wanted
+from envgym_sandboxes.browser.frames import MOST_FRAMES, Box, below, boxes_in_sight, sizes, texts
 from envgym_sandboxes.browser.tab import Facts, Tab
 from envgym_sandboxes.browser.wire import Refused
 
@@ -129,11 +130,11 @@ async def look(tab: Tab, wanted: Wanted, facts: Facts) -> PageView:
     limits = tab.spec.limits
     view, boxed = PageView(tab.url, facts.title), wanted.boxes or wanted.marks
     treed = wanted.tree or boxed or wanted.focused
-    if (treed or wanted.dom or wanted.text) and (
-        facts.elements > limits.tree_nodes * 10 or facts.letters > _MOST_TEXT
-    ):
-        told = f"the page is too large to be shown: {facts.elements} elements, {facts.letters} characters"
-        return replace(view, error=told, truncated=("everything",))
+    if treed or wanted.dom or wanted.text:
+        elements, letters = await _size(tab, facts)
+        if elements > limits.tree_nodes * 10 or letters > _MOST_TEXT:
+            told = f"the page is too large to be shown: {elements} elements, {letters} characters"
+            return replace(view, error=told, truncated=("everything",))
     # all is asked for at once: the answers are of one moment, and the way there and back is gone once
     nodes = tab.call("Accessibility.getFullAXTree") if treed else None
     asked = (
@@ -147,9 +148,10 @@ async def look(tab: Tab, wanted: Wanted, facts: Facts) -> PageView:
     if nodes is not None:
         view = _with_tree(tab, wanted, view, await tree(tab, nodes), cut)
     if asked is not None:
-        view = _with_snapshot(tab, wanted, view, await tab.within(asked, limits.act_s), cut)
+        view = await _with_snapshot(tab, wanted, view, await tab.within(asked, limits.act_s), cut)
     if text is not None:
-        view = replace(view, text=_bounded(str(await tab.valued(text)), limits.text_chars, "text", cut))
+        said = await _read(tab, str(await tab.valued(text)), facts.frames)
+        view = replace(view, text=_bounded(said, limits.text_chars, "text", cut))
     if wanted.screenshot:
         view = replace(view, screenshot=await _screenshot(tab, view.marks, picture))
     return replace(view, tree=view.tree if wanted.tree else None, truncated=tuple(cut))
@@ -163,11 +165,29 @@ def _with_tree(tab: Tab, wanted: Wanted, view: PageView, nodes: list[Node], cut:
     return replace(view, tree=tuple(nodes), focused=focused if wanted.focused else None)
 
 
-def _with_snapshot(tab: Tab, wanted: Wanted, view: PageView, snapshot: dict[str, Any], cut: list[str]) -> PageView:
+async def _size(tab: Tab, facts: Facts) -> tuple[int, int]:
+    """Elements and characters of the document and of what is in its frames."""
+    if not facts.frames:
+        return facts.elements, facts.letters
+    inner = await tab.within(sizes(tab), tab.spec.limits.act_s)
+    return facts.elements + sum(one for one, _ in inner), facts.letters + sum(one for _, one in inner)
+
+
+async def _read(tab: Tab, text: str, frames: int) -> str:
+    """What a reader sees: a document's own text, and below it that of the frames in it."""
+    if not frames:
+        return text
+    inner = await tab.within(texts(tab, tab.spec.limits.text_chars + 1), tab.spec.limits.act_s)
+    return "\n".join(part for part in (text, *inner) if part)
+
+
+async def _with_snapshot(
+    tab: Tab, wanted: Wanted, view: PageView, snapshot: dict[str, Any], cut: list[str]
+) -> PageView:
     if wanted.dom:
         view = replace(view, dom=_bounded(_pruned(tab, snapshot), tab.spec.limits.dom_chars, "dom", cut))
     if wanted.boxes or wanted.marks:
-        view = replace(view, marks=tuple(_boxed(tab, view.tree or (), snapshot)))
+        view = replace(view, marks=tuple(_boxed(tab, view.tree or (), await boxes_in_sight(tab, snapshot))))
     return view
 
 
@@ -205,12 +225,12 @@ async def tree(tab: Tab, asked: "asyncio.Future[dict[str, Any]] | None" = None) 
     if not any(node.role == "Iframe" for node in found):
         return found
     frames = (await tab.within(tab.call("Page.getFrameTree"), tab.spec.limits.act_s))["frameTree"]
-    return await _with_frames(tab, found, _below(frames))
+    return await _with_frames(tab, found, below(frames)[:MOST_FRAMES])
 
 
 async def _with_frames(tab: Tab, found: list[Node], frames: list[str]) -> list[Node]:
-    calls = [tab.call("Accessibility.getFullAXTree", frameId=frame) for frame in frames[:50]]
-    owners = [tab.call("DOM.getFrameOwner", frameId=frame) for frame in frames[:50]]
+    calls = [tab.call("Accessibility.getFullAXTree", frameId=frame) for frame in frames]
+    owners = [tab.call("DOM.getFrameOwner", frameId=frame) for frame in frames]
     said = await tab.within(asyncio.gather(*calls, *owners, return_exceptions=True), tab.spec.limits.act_s)
     inside: dict[str, list[Node]] = {}
     for trees, owner in zip(said[: len(calls)], said[len(calls) :], strict=True):
@@ -226,13 +246,6 @@ def _laid_in(nodes: list[Node], inside: dict[str, list[Node]], depth: int) -> li
         if node.role == "Iframe" and node.ref in inside:
             whole += _laid_in(inside.pop(node.ref), inside, depth + node.depth + 1)
     return whole
-
-
-def _below(frames: dict[str, Any]) -> list[str]:
-    found = []
-    for child in frames.get("childFrames", ()):
-        found += [child["frame"]["id"], *_below(child)]
-    return found
 
 
 def ref_of(tab: Tab, backend: int) -> str:
@@ -280,26 +293,12 @@ def _node(tab: Tab, raw: dict[str, Any], depth: int, above: str) -> Node | None:
     return Node("" if backend is None else ref_of(tab, backend), role, name, value, depth, tuple(sorted(states)))
 
 
-def _boxed(tab: Tab, nodes: Sequence[Node], snapshot: dict[str, Any]) -> list[Node]:
-    """What can be acted on and is in the viewport, with its box."""
-    wide, high = tab.spec.size
-    boxes: dict[int, tuple[float, float, float, float]] = {}
-    document = snapshot["documents"][0]
-    left, top = document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)
-    backends = document["nodes"]["backendNodeId"]
-    for index, (x, y, w, h) in zip(document["layout"]["nodeIndex"], document["layout"]["bounds"], strict=True):
-        boxes.setdefault(backends[index], (x - left, y - top, w, h))
+def _boxed(tab: Tab, nodes: Sequence[Node], boxes: dict[int, Box]) -> list[Node]:
+    """What can be acted on and is in sight, with its box."""
     found = []
     for node in nodes:
         box = boxes.get(tab.nodes.get(node.ref, -1)) if node.role in ACTED_ON else None
-        if (
-            box
-            and box[2] > 0
-            and box[3] > 0
-            and box[0] < wide
-            and box[1] < high
-            and box[0] + box[2] > 0 < box[1] + box[3]
-        ):
+        if box is not None:
             found.append(replace(node, box=box))
     return found
 

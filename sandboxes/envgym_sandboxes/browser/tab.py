@@ -19,7 +19,8 @@ T = TypeVar("T")
 QUIET = Path(__file__).with_name("scripts").joinpath("quiet.js").read_text()
 _FACTS = """(() => { try { const all = document.getElementsByTagName('*').length;
   return [String(document.title).slice(0, 500), all,
-    all > %d ? 0 : (document.documentElement?.textContent || '').length]; } catch { return true; } })()"""
+    all > %d ? 0 : (document.documentElement?.textContent || '').length,
+    window.__quiet ? __quiet.frameCount() : 0]; } catch { return true; } })()"""
 _LATELY_S = 0.05
 
 
@@ -33,11 +34,12 @@ class Crashed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What says whether a document can be looked at: title, elements, characters; and when it was so."""
+    """What says whether a document can be looked at: title, elements, characters, frames; and when it was so."""
 
     title: str
     elements: int
     letters: int
+    frames: int
     at: float
 
 
@@ -162,8 +164,9 @@ class Tab:
     def _read(self, found: Any) -> Facts | None:
         if not isinstance(found, list):
             return None
-        title, elements, letters = found
-        return Facts(str(title), int(elements), int(letters), asyncio.get_running_loop().time())
+        title, elements, letters, frames = found
+        now = asyncio.get_running_loop().time()
+        return Facts(str(title), int(elements), int(letters), int(frames), now)
 
     # quiet
 

@@ -317,3 +317,14 @@ def test_a_flight_is_paid_by_the_share_of_its_fields(loop):
     begun = {"SearchType": "RoundTrip", "NumberOfTravelers": "1", "CabinType": "Coach"}
     wrong = [name for name, value in begun.items() if wanted.get(f"SearchFields.{name}", value) != value]
     assert (step.reward, step.stop) == (pytest.approx(1 - len(wrong) / len(wanted)), StopReason.GOAL)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", ["flight.Alaska", "flight.Alaska-auto"])
+def test_the_solver_fills_in_a_flight_by_what_is_shown(loop, page):
+    """A city may have several airports, of which the form does not say which is meant: one field may be wrong."""
+    steps = [loop.run(solved(task)) for task in miniwob_tasks(3, pages=page)]
+    assert all(step.stop is StopReason.GOAL for step in steps), [step.text for step in steps]
+    assert all(step.reward == 1 or "Incorrect fields" in step.text for step in steps)
+    assert max(step.reward for step in steps) == 1

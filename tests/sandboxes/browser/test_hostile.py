@@ -140,6 +140,28 @@ def test_a_page_of_a_hundred_megabytes_is_told_and_not_sent(play):
     )
 
 
+@pytest.mark.parametrize("where", ["http://a.test", "http://b.test"])
+def test_a_huge_document_in_a_frame_is_too_large_as_well(play, tmp_path, where):
+    """Also one that the document around it may not look into; its hundred texts are not alike, and not shown."""
+
+    async def work(page):
+        for wanted in (Wanted(), Wanted(tree=False, dom=True), Wanted(tree=False, text=True)):
+            view = await page.view(wanted)
+            assert "too large" in view.error
+            assert (view.tree, view.dom, view.text) == (None, None, None)
+        assert (await page.act(Goto("http://a.test/c.html"))).outcome.ok
+
+    grow = "for (let n = 0; n < 100; n++) d.append(n + 'x'.repeat(1 << 17))"
+    play(
+        work,
+        f"<p>outer<iframe src={where}/b.html></iframe>",
+        b=f"<div id=d hidden></div><script>{grow}</script>",
+        c="<p>C",
+        limits=PageLimits(act_s=60.0, settle_s=20.0),
+        sites={"http://b.test": Folder(str(tmp_path))},
+    )
+
+
 def downloaded(play, content, limits):
     """What a page that offers itself as a file leaves: told with the click, or with what is done next."""
     save = "a = document.createElement('a'); a.download = '../../x.txt'; a.href = '/f.html'; a.click()"

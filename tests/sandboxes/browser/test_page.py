@@ -547,6 +547,64 @@ def test_the_html_of_frames_is_there_with_the_refs_that_the_tree_has(play):
     )
 
 
+FRAMES = """<body style="margin:0"><p style="margin:0;height:100px">outer</p>
+<iframe style="border:5px solid;padding:7px;width:300px;height:150px" src=/b.html></iframe>
+<iframe style="border:0;width:200px;height:100px;transform:scale(0.5)" src=http://b.test/c.html></iframe>
+<iframe sandbox=allow-scripts style="width:200px;height:100px" src=/c.html></iframe>
+<iframe style="visibility:hidden" src=/d.html></iframe><iframe hidden src=/d.html></iframe>
+<p style="height:3000px">"""
+INNER = {
+    "b": "<body style='margin:0'><p style='height:50px;margin:0'>of b<p id=out></p>"
+    "<button onclick='out.textContent=\"pressed\"'>in b</button>"
+    "<iframe style='border:3px solid;width:100px;height:60px' src=/c.html></iframe>"
+    "<p style='height:1000px'></p><button>far down</button>",
+    "c": "<body style='margin:0'><p>of c<button style='position:absolute;left:50px;top:30px' "
+    "onclick='this.textContent=\"done\"'>in c</button>",
+    "d": "<p>unseen<button>unseen</button>",
+}
+
+
+def test_boxes_and_marks_are_of_frames_too_where_they_are_in_the_window(play, tmp_path):
+    """In a border and a padding, scrolled, within each other, scaled, of another origin, in a sandbox."""
+
+    async def work(page):
+        await page.run("(scrollTo(0, 40), frames[0].scrollTo(0, 15), 1)")
+        plain = await page.view(Wanted(tree=False, screenshot=True))
+        view = await page.view(Wanted(tree=True, screenshot=True, marks=True))
+        assert [node.name for node in view.marks] == ["in b", "in c", "in c", "in c"], "in their order"
+        assert view.screenshot != plain.screenshot
+        wide, high = view.marks[1].box[2:]
+        assert view.marks[2].box[2:] == pytest.approx((wide / 2, high / 2)), "as large as it is seen"
+        picture = Image.open(io.BytesIO(view.screenshot)).convert("RGB")
+        for node in reversed(view.marks):  # the first one moves what is below it
+            left, top, w, h = node.box
+            assert picture.getpixel((round(left + w), round(top + h / 2))) == (0xDD, 0, 0), "it is marked"
+            await page.act(Click(Target(x=left + w / 2, y=top + h / 2)))
+        pressed = [node.name for node in (await page.view()).tree if node.role in ("button", "text")]
+        assert (pressed.count("done"), pressed.count("pressed"), "in c" in pressed) == (3, 1, False)
+
+    play(work, FRAMES, **INNER, sites={"http://b.test": Folder(str(tmp_path))})
+
+
+def test_the_text_of_frames_that_are_shown_is_below_the_documents_own(play, tmp_path):
+    async def work(page):
+        view = await page.view(Wanted(tree=False, text=True))
+        said = [line for line in view.text.splitlines() if line.strip()]
+        inner = ["of c", "in c"]
+        assert said == ["outer", "of b", "in b", "far down", *inner * 3]
+
+    play(work, FRAMES, **INNER, sites={"http://b.test": Folder(str(tmp_path))})
+
+
+def test_variables_of_a_page_do_not_say_how_many_frames_it_has(play):
+    async def work(page):
+        assert (await page.act(Click(Target(name="go")))).outcome is Outcome.DONE
+        assert "inside" in (await page.view(Wanted(tree=False, text=True))).text
+
+    named = "<script>var frames = null, length = 'none'</script>"
+    play(work, f"{named}<button>go</button><iframe src=/b.html></iframe>", b="inside")
+
+
 @pytest.mark.slow
 @pytest.mark.namespaces
 @pytest.mark.timeout(300)

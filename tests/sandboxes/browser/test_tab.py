@@ -10,8 +10,8 @@ from envgym_sandboxes.browser.wire import Refused, Wire
 
 from envgym.browsing import open_browser
 from envgym.errors import EnvironmentFailure
-from envgym.page import PageSpec
-from envgym.page_actions import Click, Target, Wait
+from envgym.page import PageSpec, Wanted
+from envgym.page_actions import Click, Press, Target, Wait
 
 
 def test_scripts_are_in_popups_and_frames_and_a_popup_that_is_closed_at_once_is_no_failure(play):
@@ -99,3 +99,52 @@ def test_a_digest_tells_what_a_tree_does_not_and_is_the_same_again(play):
         "<input id=secret type=hidden><select id=many multiple hidden><option>1<option>2</select>"
         "<p style='height: 3000px'>",
     )
+
+
+def test_a_click_that_changes_nothing_leaves_no_frame_that_a_picture_would_wait_for(play):
+    """One in which nothing was committed lasts its sixtieth of a second, and the picture's own comes after it."""
+    clicks = 10
+
+    async def work(page):
+        wire, traced, over = page.wire, [], asyncio.Event()
+
+        def heard(method, params):
+            traced.extend(params.get("value", ()))
+            if method == "Tracing.tracingComplete":
+                over.set()
+
+        others = wire._handlers[""]
+        await page.act(Click(Target(x=300, y=300)))
+        wire.handle("", heard)
+        config = {"includedCategories": ["cc"], "excludedCategories": ["*"]}
+        await wire.call("Tracing.start", traceConfig=config, transferMode="ReportEvents")
+        for _ in range(clicks):
+            await page.act(Click(Target(x=300, y=300)))
+            assert (await page.view(Wanted(tree=False, screenshot=True))).screenshot
+        await wire.call("Tracing.end")
+        await over.wait()
+        wire.handle("", others)
+        return [event["name"] for event in traced]
+
+    names = play(work, "<p>nothing")
+    assert names.count("ProxyMain::BeginMainFrame") >= clicks, "frames are told"
+    assert names.count("EarlyOut_NoUpdates") < clicks / 2
+
+
+def test_a_page_hears_and_sees_nothing_of_what_makes_its_frames_commit(play):
+    async def work(page):
+        await page.act(Click(Target(x=30, y=30)))
+        await page.act(Press("a"))
+        assert (await page.view(Wanted(screenshot=True))).screenshot
+        return await page.run("told.join()")
+
+    told = """<script>const told = [];
+for (const name of ['addEventListener', 'removeEventListener']) {
+  const real = EventTarget.prototype[name];
+  EventTarget.prototype[name] = function (...given) { told.push(given[0]); return real.apply(this, given); };
+}
+new MutationObserver(() => told.push('changed'))
+  .observe(document, {subtree: true, attributes: true, childList: true});
+window.addEventListener('touchcancel', () => told.push('heard'));
+</script>"""
+    assert play(work, f"<p>nothing{told}") == "touchcancel"

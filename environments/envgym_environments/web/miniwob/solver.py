@@ -11,6 +11,7 @@ from envgym.env import Step
 from envgym.messages import Action, text_of
 from envgym.task import Task
 from envgym_environments.experts import expert_of
+from envgym_environments.web.miniwob.flights import flight
 from envgym_environments.web.miniwob.reading import Element, Shown, read
 from envgym_environments.web.miniwob.shapes import fits
 
@@ -410,7 +411,7 @@ LOOKS: dict[str, Look] = {
     "click-collapsible-2-nodelay": _fold, "click-tab-2": _fold, "click-tab-2-easy": _fold,
     "click-tab-2-medium": _fold, "click-tab-2-hard": _fold, "navigate-tree": _tree, "generate-number": _generated,
     "use-autocomplete": _completed, "use-autocomplete-nodelay": _completed, "email-inbox-delete": _mail,
-    "email-inbox-important": _mail,
+    "email-inbox-important": _mail, "flight.Alaska": flight, "flight.Alaska-auto": flight,
 }  # fmt: skip
 
 expert = expert_of(_decide)

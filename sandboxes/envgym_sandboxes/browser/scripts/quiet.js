@@ -10,6 +10,8 @@
   const every = window.setInterval.bind(window), stop = window.clearInterval.bind(window);
   // bound before the page's own code can put something else in their place
   const elementAt = document.elementFromPoint.bind(document), select = document.querySelector.bind(document);
+  // how many frames are in it: a page may have variables `frames` and `length` of its own
+  const frameCount = Object.getOwnPropertyDescriptor(window, 'length').get.bind(window);
   const animations = document.getAnimations && document.getAnimations.bind(document);
   const timers = new Set(), frames = new Set(), intervals = new Set();
   const SOON = 1000, DEEPEST = 8, OFTEN = 250;
@@ -94,10 +96,23 @@
       return begin.apply(this, given);
     };
   }
+  // A frame that turns out to change nothing lasts its full sixtieth of a second in Chromium's compositor, and the frame
+  // of a picture that is asked for meanwhile comes after it; one that commits anything is over at once. So what is done
+  // with hands commits: whether anyone listens to an end of touches, which there are none of, is told to the compositor.
+  const ignore = listen.call.bind(EventTarget.prototype.removeEventListener), untouched = () => {};
+  let heard = false;
+  const commit = () => {
+    heard = !heard;
+    if (heard) listen.call(window, 'touchcancel', untouched, { passive: true });
+    else ignore(window, 'touchcancel', untouched, { passive: true });
+  };
+  for (const kind of ['pointermove', 'pointerdown', 'pointerup', 'keydown', 'keyup']) {
+    listen.call(window, kind, commit, { capture: true, passive: true });
+  }
   // What moves under a mouse that rests is told to the page with the next frame: it is over something else then.
   let over = null;
   listen.call(window, 'mouseover', (event) => { over = event.target; }, { capture: true, passive: true });
-  const needed = () => framed || !shown || frames.size > 0 || window.frames.length > 0 || window.onscroll
+  const needed = () => framed || !shown || frames.size > 0 || frameCount() > 0 || window.onscroll
     || window.onresize || document.onscroll
     || select('[autofocus],[loading=lazy],[onscroll],[onscrollend],[onresize]');
   const hop = (mouse, drawn) => new Promise((done) => {
@@ -109,6 +124,7 @@
     const backup = later(done, 60);
     frame(() => {
       shown = true;
+      commit();
       if (under && over === before) over = under;
       forget(backup);
       later(done, 0);
@@ -124,8 +140,8 @@
   };
   const inner = () => {
     const found = [];
-    for (let at = 0; at < window.frames.length && at < 20; at += 1) {
-      try { if (window.frames[at].__quiet) found.push(window.frames[at].__quiet.state()); } catch { /* another origin */ }
+    for (let at = 0; at < frameCount() && at < 20; at += 1) {
+      try { if (window[at].__quiet) found.push(window[at].__quiet.state()); } catch { /* another origin */ }
     }
     return found;
   };
@@ -142,6 +158,6 @@
       await new Promise((done) => later(done, 4));
     }
   };
-  Object.defineProperty(window, '__quiet', { value: Object.freeze({ state, wait, place }) });
+  Object.defineProperty(window, '__quiet', { value: Object.freeze({ state, wait, place, frameCount }) });
   if (navigator.serviceWorker) Object.defineProperty(Navigator.prototype, 'serviceWorker', { get: () => undefined });
 })();
