@@ -20,6 +20,7 @@ from envgym_environments.code_repair.patch_text import reversed_patch
 from envgym_environments.code_repair.taskset import load_tasks, write_tasks
 from typer.testing import CliRunner
 
+from envgym.cli import run
 from envgym.errors import SandboxUnavailable
 from envgym.registry import make_backend
 
@@ -354,3 +355,33 @@ def test_an_image_without_a_file_leaves_the_task_out(tmp_path, write_rows):
     assert task.world.image == "/images/seven.tar"
     (task,) = code_repair_tasks(path)
     assert task.world.image == "tiny/sum:7", "then it is the backend's to know"
+
+
+TINY = "threads=1 expert=random evaluate.tasks=1 evaluate.baselines=[] evaluate.bootstrap=100 evaluate.greedy=false"
+FRESH = (
+    "env=guess tasks=6 turns=4 model.size=tiny warm_start.rows=4 warm_start.min_updates=2 warm_start.max_updates=2 "
+    "warm_start.evaluate_every=1 reinforce.steps=0"
+)
+TRAINED = (
+    "env=code-repair env_options.tools=full split=train evaluate.split=test turns=2 model.answer=16 "
+    "warm_start.episodes_per_task=0 reinforce.steps=2 reinforce.tasks=2 reinforce.group=2 reinforce.teaches=all "
+    "task_options.path={0}/set.jsonl task_options.images={1} model.path={0}/fresh/warm"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(300)
+def test_a_data_set_on_disk_is_trained_on_with_one_command(images, cache, tmp_path, write_rows):
+    pytest.importorskip("torch")
+    rows = [ROW | {"instance_id": f"tiny__sum-{n}", "split": "train" if n else "test"} for n in range(3)]
+    write_rows(tmp_path / "set.jsonl", *rows)
+    for settings, out in ((FRESH, "fresh"), (TRAINED.format(tmp_path, images), "run")):
+        given = [word for one in f"{TINY} {settings}".split() for word in ("--set", one)]
+        assert run(["train", *given, "--out", str(tmp_path / out)]) == 0
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [one["step"] for one in metrics] == [1, 2]
+    assert sum(one["tokens"] for one in metrics) > 0
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert [one["attempts"] > 0 for one in report["evaluations"]] == [True, True]
+    assert (tmp_path / "run" / "trained" / "model.safetensors").exists()
