@@ -272,8 +272,8 @@ class CodeRepairGrader:
             except GraderFailure:  # another tool's patch may do what ours cannot
                 answer = {}
             found = await self._judged(trials, answer, hidden, sowing)
-            stood = not found.lies and (not answer or bool(found.channels.get("resolved")))
-            stood = stood and (bool(answer) or not found.suspect)
+            fine = found.channels.get("resolved") if answer else found.ran and not found.suspect
+            stood = bool(fine) and not found.lies
             return stood if found.repeats else Unwritten(stood)
 
         parts = (str(sowing.seed),) if lies else ()

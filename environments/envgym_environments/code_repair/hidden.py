@@ -133,7 +133,7 @@ class Sowing:
 class Judged:
     """What the run of an imported task's tests said.
 
-    guarded: tests that must fail were among them; twins: some with twins. lies: one of them did not fail as it
+    guarded: tests that must fail were among them; twins: some with twins; ran: all were seen to fail. lies: one of them did not fail as it
     must, or what must not be equal was. suspect: they ran, and what became of the others may be their doing.
     """
 
@@ -141,6 +141,7 @@ class Judged:
     repeats: bool
     guarded: bool = False
     twins: bool = False
+    ran: bool = False
     lies: bool = False
     suspect: bool = False
 
@@ -210,6 +211,7 @@ def _judged(channels: dict[str, float], look: Look, sown: Sown | None, suspect: 
         True if lies else look.report.repeats,
         guarded=True,
         twins=sown.twins,
+        ran=not (look.unseen or look.passed),
         lies=lies,
         suspect=suspect and not none_ran,
     )
