@@ -276,8 +276,16 @@ class CodeRepairGrader:
             stood = bool(fine) and not found.lies
             return stood if found.repeats else Unwritten(stood)
 
-        parts = (str(sowing.seed),) if lies else ()
-        return bool(await self._memo.get(self._stand_key(trials, sowing.level, *parts), run))
+        async def failed() -> Any:
+            return False
+
+        key = self._stand_key(trials, sowing.level)
+        if not lies:
+            return bool(await self._memo.get(key, run))
+        stood = bool(await self._memo.get(self._stand_key(trials, sowing.level, str(sowing.seed)), run))
+        if not stood:  # later grades need not try them
+            await self._memo.get(key, failed)
+        return stood
 
     async def _twins(self, trials: Trials, changed: Mapping[str, str | None], passed: Sequence[str]) -> str:
         """Why these passes are worth nothing, or ""."""
