@@ -134,8 +134,8 @@ class Judged:
     """What the run of an imported task's tests said.
 
     guarded: tests that must fail were among them; twins: some with twins; ran: all were seen to fail. lies: one of
-    them did not fail as it must, or what must not be equal was. suspect: they ran, and what became of the others may
-    be their doing.
+    them did not fail as it must, or what must not be equal was. suspect: they ran, and what became of the others
+    may be their doing.
     """
 
     channels: dict[str, float]
