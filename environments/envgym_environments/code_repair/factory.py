@@ -1,27 +1,24 @@
 """Make tasks: break a real package, and keep the bug only when the tests prove it in a sandbox.
 
 Everything that is tried is counted by what became of it. Order and choice depend on the seed alone, never on
-timing. Several bugs of one task are made of bugs that were proved one by one. It does not judge (see `judge`),
-store tasks (see `taskset`) or play them (see `env`).
+timing (see `in_order`). It does not judge (see `judge`), store tasks (see `taskset`) or play them (see `env`).
 """
 
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from envgym.sandbox import Sandbox, SandboxBackend
+from envgym.sandbox import SandboxBackend
 from envgym.task import Task
 from envgym_environments.code_repair.baseline import Baseline, measure, package_world
-from envgym_environments.code_repair.combine import Pool, interacting, together
 from envgym_environments.code_repair.conditions import PER_PACKAGE
 from envgym_environments.code_repair.describe import make_task
 from envgym_environments.code_repair.graded import believed
-from envgym_environments.code_repair.in_order import Shares, judged_in_order, place_of
+from envgym_environments.code_repair.in_order import place_of, tasks_in_order
 from envgym_environments.code_repair.judge import Bug, Candidate, Plan, Verdict, validate
 from envgym_environments.code_repair.places import Yield, covered_sources, find_candidates
 from envgym_environments.code_repair.rewrite.candidates import Rewrite, functions_of, written
@@ -70,33 +67,18 @@ async def make_tasks(
         conditions = PER_PACKAGE if plan.certify else ()
         baseline = await measure(base, package, layout_of(package, tree), conditions=conditions)
         queue, functions = await _queue(tree, baseline, plan, counts)
-        cap = plan.per_function or max(3, -(-2 * plan.per_package // functions))
-        cap = cap * plan.bugs if plan.bugs > 1 else cap
-        shares, pool = Shares(cap), Pool[Bug](plan)
 
         async def judge(candidate: Candidate) -> Bug:
             return await validate(base, baseline, candidate, plan=plan, seed=plan.seed)
 
-        async with aclosing(judged_in_order(queue, judge, shares, in_flight=plan.in_flight)) as bugs:
-            async for bug in bugs:
-                counts.add(bug)
-                if bug.verdict is not Verdict.VALID:
-                    continue
-                shares.take(bug.candidate)
-                whole = await _whole(base, baseline, pool, bug, plan, counts)
-                if whole is None:
-                    continue
-                task = make_task(baseline, tree, whole, plan)
-                if plan.certify:
-                    found = await believed(task, backend)
-                    if isinstance(found, Verdict):
-                        counts.take_back(whole, found)
-                        continue
-                    task = found
-                counts.tasks += 1
+        async def make(bug: Bug) -> Task | Verdict:
+            task = make_task(baseline, tree, bug, plan)
+            return await believed(task, backend) if plan.certify else task
+
+        made = tasks_in_order(queue, functions, judge, make, plan=plan, counts=counts, tests=baseline.tests)
+        async with aclosing(made) as tasks:
+            async for task in tasks:
                 yield task
-                if counts.tasks >= plan.per_package:
-                    return
 
 
 async def _queue(
@@ -134,17 +116,3 @@ async def _written(
                 continue
             covering = baseline.covering(one.target.path, one.made.first_line, one.made.last_line)
             yield Candidate(one.target.path, one.source, one.made, covering)
-
-
-async def _whole(
-    base: Sandbox, baseline: Baseline, pool: Pool[Bug], bug: Bug, plan: Plan, counts: Yield
-) -> Bug | None:
-    """The bug of a task: this one, or it and others that are valid together; None while there is none."""
-    if plan.bugs == 1:
-        return bug
-    group = pool.add(bug)
-    if not group:
-        return None
-    whole = await validate(base, baseline, together(group, baseline.tests), plan=plan, seed=plan.seed)
-    counts.add(whole)
-    return replace(whole, interacting=interacting(group, whole.failing)) if whole.verdict is Verdict.VALID else None

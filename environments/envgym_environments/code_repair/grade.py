@@ -5,6 +5,7 @@ does to the tests is the agent's outcome, hangs and crashes included; a sandbox 
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import cache_from_source
@@ -17,13 +18,14 @@ from envgym.task import Task
 from envgym_environments.code_repair.closing import Closing
 from envgym_environments.code_repair.comparisons import SITES
 from envgym_environments.code_repair.disguise import Disguise, make_disguise
-from envgym_environments.code_repair.hidden import Hidden, judge_imported
+from envgym_environments.code_repair.hidden import Hidden, Judged, Sowing, judge_imported
 from envgym_environments.code_repair.kinds.judges import JUDGES
 from envgym_environments.code_repair.memo import Memo, Unwritten, digest_of
 from envgym_environments.code_repair.patch import Malformed, sort_patch
 from envgym_environments.code_repair.quality import byte_code, patch_lines, patch_similarity, problems
 from envgym_environments.code_repair.report import ended
 from envgym_environments.code_repair.runner import Graded, Layout, TestReport, run_graded, run_twins
+from envgym_environments.code_repair.suites.canaries import LEVELS, Level
 from envgym_environments.code_repair.suites.suite import Suite
 from envgym_environments.code_repair.suites.verdict import judge_by_suite, judge_guarded
 from envgym_environments.code_repair.trials import Facts, Trials
@@ -42,7 +44,9 @@ class CodeRepairGrader:
     crashed (the tests' process, or a suite's test command, ended early; a failed build is none), voided (a test
     that must fail was reported as anything else: what the tests said is worth nothing), patch_lines, lint (problems
     that the patch adds to Python's files, left out where it changes none, see `problems`), and, where the task has
-    an answer, patch_similarity. A kind of task has channels of its own (see `kinds`).
+    an answer, patch_similarity. Where commands run the tests, guarded: 1.0 if some that must fail were among them
+    (see `suites.guards` and `suites.canaries`), 0.0 where what is submitted could forge the results. A kind of task
+    has channels of its own (see `kinds`).
     types: also types, the type errors that the patch adds, left out where there is nothing to say; it takes seconds
     for each new submission. Raises ValueError where mypy is not installed. thorough: every comparison of disguises
     and twins is looked at, where else a few are that chance draws, and as many tests have twins as can: an answer
@@ -50,7 +54,7 @@ class CodeRepairGrader:
     """
 
     name = "code-repair"
-    version = "8"
+    version = "9"
 
     def __init__(
         self, backend: SandboxBackend, *, memo: Memo | None = None, types: bool = False, thorough: bool = False
@@ -201,20 +205,87 @@ class CodeRepairGrader:
         facts, hidden = trials.facts, Hidden.of(trials.task)
         suite, failing, passing = facts.layout, facts.fail_to_pass, facts.pass_to_pass
         assert isinstance(suite, Suite)
+        if hidden is not None and facts.guards is None:
+            return await self._imported_verdict(trials, changed, hidden)
         async with self._changed(trials, changed) as sandbox:
             if facts.guards is not None:
                 found, repeats = await judge_guarded(
                     sandbox, suite, facts.guards, failing, passing, tests=facts.tests, run_s=facts.run_s
                 )
-            elif hidden is None:
+            else:
                 found, repeats = await judge_by_suite(
                     sandbox, suite, failing, passing, tests=facts.tests, run_s=facts.run_s
                 )
-            else:
-                found, repeats = await judge_imported(
-                    sandbox, suite, hidden, failing, passing, timeout_s=2.0 * facts.run_s
-                )
-        return _channels(**found), repeats
+        guarded = facts.guards is not None and bool(facts.guards.canaries or facts.guards.ends)
+        return _channels(**found, guarded=float(guarded)), repeats
+
+    async def _imported_verdict(
+        self, trials: Trials, changed: Mapping[str, str | None], hidden: Hidden
+    ) -> tuple[dict[str, float], bool]:
+        """The same of another tool's task, with tests that must fail among its own where its answer stands these.
+
+        Where they did not fail as they must, or may have been in the others' way, the task's own answer is run with
+        the same ones. If it fares no better the fault is theirs, and this submission is judged with fewer of them.
+        """
+        found = Judged({}, True, twins=True)
+        for level in LEVELS:
+            if (level == "canaries" and not found.twins) or self._memo.known(
+                self._stand_key(trials, level)
+            ) is False:
+                continue
+            sowing = Sowing(level, secrets.randbits(62))
+            found = await self._judged(trials, changed, hidden, sowing)
+            if not (found.lies or found.suspect) or await self._stood(trials, hidden, sowing, found.lies):
+                break
+        else:
+            found = await self._judged(trials, changed, hidden, None)
+        return _channels(**found.channels, guarded=float(found.guarded)), found.repeats
+
+    async def _judged(
+        self, trials: Trials, changed: Mapping[str, str | None], hidden: Hidden, sowing: Sowing | None
+    ) -> Judged:
+        facts = trials.facts
+        assert isinstance(facts.layout, Suite)
+        async with self._changed(trials, changed) as sandbox:
+            return await judge_imported(
+                sandbox,
+                facts.layout,
+                hidden,
+                facts.fail_to_pass,
+                facts.pass_to_pass,
+                timeout_s=2.0 * facts.run_s,
+                sowing=sowing,
+            )
+
+    def _stand_key(self, trials: Trials, level: Level, *parts: str) -> str:
+        return digest_of("stands", self.version, trials.facts.key, _gold(trials.task), level, *parts)
+
+    async def _stood(self, trials: Trials, hidden: Hidden, sowing: Sowing, lies: bool) -> bool:
+        """Whether right code stands these tests beside its own: the answer, the untouched state where none is told.
+
+        Of a lie it is asked with the very same tests, of the rest once for a task.
+        """
+
+        async def run() -> Any:
+            try:
+                answer = await _answer(trials) if _gold(trials.task) else {}
+            except GraderFailure:  # another tool's patch may do what ours cannot
+                answer = {}
+            found = await self._judged(trials, answer, hidden, sowing)
+            fine = found.channels.get("resolved") if answer else found.ran and not found.suspect
+            stood = bool(fine) and not found.lies
+            return stood if found.repeats else Unwritten(stood)
+
+        async def failed() -> Any:
+            return False
+
+        key = self._stand_key(trials, sowing.level)
+        if not lies:
+            return bool(await self._memo.get(key, run))
+        stood = bool(await self._memo.get(self._stand_key(trials, sowing.level, str(sowing.seed)), run))
+        if not stood:  # later grades need not try them
+            await self._memo.get(key, failed)
+        return stood
 
     async def _twins(self, trials: Trials, changed: Mapping[str, str | None], passed: Sequence[str]) -> str:
         """Why these passes are worth nothing, or ""."""

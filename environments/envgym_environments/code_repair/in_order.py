@@ -1,18 +1,25 @@
-"""Candidates are judged several at once and told in the order of their queue, each function up to its share.
+"""Candidates are judged several at once and become tasks in their queue's order, each function up to its share.
 
 What is skipped is decided in queue order too, so what comes out depends on no sandbox being faster than another.
+Several bugs of one task are made of bugs that were proved one by one.
 """
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from typing import TypeVar
 
-from envgym_environments.code_repair.judge import Candidate
+from envgym.task import Task
+from envgym_environments.code_repair.combine import Pool, interacting, together
+from envgym_environments.code_repair.judge import Candidate, Judged, Plan, Verdict
+from envgym_environments.code_repair.places import Yield
 
-__all__ = ["Shares", "judged_in_order", "place_of"]
+__all__ = ["Shares", "judged_in_order", "place_of", "tasks_in_order"]
 
 B = TypeVar("B")
+J = TypeVar("J", bound=Judged)
 
 
 def place_of(candidate: Candidate) -> tuple[str, str]:
@@ -34,6 +41,49 @@ class Shares:
     def left(self, candidate: Candidate) -> bool:
         """Whether its function may give another."""
         return self._made[place_of(candidate)] < self._most
+
+
+async def tasks_in_order(
+    queue: AsyncGenerator[Candidate, None],
+    functions: int,
+    judge: Callable[[Candidate], Awaitable[J]],
+    make: Callable[[J], Awaitable[Task | Verdict]],
+    *,
+    plan: Plan,
+    counts: Yield,
+    tests: Sequence[str] = (),
+) -> AsyncGenerator[Task, None]:
+    """What `make` makes of valid bugs, up to ``plan.per_package``, in the queue's order; verdicts go to `counts`.
+
+    functions: in how many the candidates lie. make: the task, or why the grader does not believe it. tests: in
+    running order, as far as it is known what covers candidates.
+    """
+    cap = (plan.per_function or max(3, -(-2 * plan.per_package // functions))) * plan.bugs
+    shares, pool = Shares(cap), Pool[J](plan)
+    async with aclosing(judged_in_order(queue, judge, shares, in_flight=plan.in_flight)) as bugs:
+        async for bug in bugs:
+            counts.add(bug)
+            if bug.verdict is not Verdict.VALID:
+                continue
+            shares.take(bug.candidate)
+            group = (bug,) if plan.bugs == 1 else pool.add(bug)
+            if not group:
+                continue
+            whole = bug
+            if plan.bugs > 1:
+                whole = await judge(together(group, tests))
+                counts.add(whole)
+                if whole.verdict is not Verdict.VALID:
+                    continue
+                whole = replace(whole, interacting=interacting(group, whole.failing))
+            made = await make(whole)
+            if isinstance(made, Verdict):
+                counts.take_back(whole, made)
+                continue
+            counts.tasks += 1
+            yield made
+            if counts.tasks >= plan.per_package:
+                return
 
 
 async def judged_in_order(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -136,7 +136,9 @@ class Candidate:
 
 
 class Judged(Protocol):
-    """A candidate and what became of it, whoever judged it."""
+    """A candidate and what became of it, whoever judged it: a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def candidate(self) -> Candidate:

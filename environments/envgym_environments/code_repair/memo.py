@@ -85,6 +85,10 @@ class Memo:
     def __len__(self) -> int:
         return len(self._values)
 
+    def known(self, key: str) -> Any:
+        """The value of `key` if it has been computed, else None."""
+        return self._values.get(key)
+
     async def get(self, key: str, make: Callable[[], Awaitable[Any]]) -> Any:
         """The value of `key`, computed by `make` if nobody has it.
 

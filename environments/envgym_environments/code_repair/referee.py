@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from random import Random, SystemRandom
 from typing import Any
 
-__all__ = ["Canary", "Referee", "canaries"]
+__all__ = ["Canary", "Referee", "canaries", "false_body"]
 
 _OUTCOMES = ("passed", "failed", "error", "skipped")
 _MOST_LINE = 8 << 20
@@ -55,11 +55,9 @@ def canaries(items: Sequence[str], count: int, chance: Random) -> list[Canary]:
     made: list[Canary] = []
     for number in range(count):
         word = secrets.token_hex(6)
-        a = chance.randrange(2, 999)
-        b = a + chance.randrange(1, 99)
         name = "test_" + "_".join(chance.choice(words) for _ in range(chance.randrange(2, 4)))
         klass = "Test" + "".join(chance.choice(words).title() for _ in range(2)) if number % 2 else ""
-        body = chance.choice(_CASES if klass else _BODIES).format(a=a, b=b, word=word)
+        body = false_body(chance, word, of_case=bool(klass))
         said = word if word in body else "DID NOT RAISE"
         source = f"def {name}():\n    import pytest\n    {body}\n"
         if klass:
@@ -68,6 +66,16 @@ def canaries(items: Sequence[str], count: int, chance: Random) -> list[Canary]:
             {"after": chance.randrange(len(items)), "name": name, "klass": klass, "source": source, "word": said}
         )
     return sorted(made, key=lambda one: int(one["after"]))
+
+
+def false_body(chance: Random, word: str, *, of_case: bool = False) -> str:
+    """A statement that fails, mostly saying `word`, indented by four and with `pytest` imported before it.
+
+    of_case: as a method of a `unittest.TestCase`.
+    """
+    a = chance.randrange(2, 999)
+    b = a + chance.randrange(1, 99)
+    return chance.choice(_CASES if of_case else _BODIES).format(a=a, b=b, word=word)
 
 
 class Referee:

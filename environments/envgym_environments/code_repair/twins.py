@@ -21,9 +21,11 @@ __all__ = [
     "Twins",
     "function_of",
     "make_twins",
+    "may_fail",
     "parsed",
     "referred",
     "statements_of",
+    "twin_of",
 ]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -63,10 +65,10 @@ def make_twins(
             continue
         wanted = [name.partition("::")[2] for name in chosen if name.startswith(f"{path}::")]
         found = {name: place for name in wanted if (place := function_of(module, name.split("::")))}
-        words = {place: secrets.token_hex(6) for place in found.values() if not _may_fail(place)}
+        words = {place: secrets.token_hex(6) for place in found.values() if not may_fail(place)}
         if words:
             always = always_equal(module)
-            made = {place: _twin(place, Look(chance, word, always), sites) for place, word in words.items()}
+            made = {place: twin_of(place, Look(chance, word, always), sites) for place, word in words.items()}
             kept = _twins(module.body, made, referred(text))
             files[path] = ast.unparse(ast.Module(kept, []))
             held |= {f"{path}::{name}": words[place] for name, place in found.items() if place in words}
@@ -154,7 +156,7 @@ def _bound(node: ast.AST) -> set[str]:
     return {name for one in inner for name in _bound(one)}
 
 
-def _may_fail(test: Function) -> bool:
+def may_fail(test: Function) -> bool:
     """Whether a failure is taken for granted: then that a twin fails says nothing."""
     return any("xfail" in said or "expectedFailure" in said for said in map(ast.unparse, test.decorator_list))
 
@@ -175,7 +177,7 @@ class _NoReturn(ast.NodeTransformer):
         return node
 
 
-def _twin(test: Function, look: Look, most: int | None) -> Function:
+def twin_of(test: Function, look: Look, most: int | None) -> Function:
     """One test: at comparisons it fails, saying so, where a wrong one holds; at its end it fails."""
     twin = copy.deepcopy(test)
     sites = [(block, index) for block, index in statements_of(twin) if pair_of(block[index])]

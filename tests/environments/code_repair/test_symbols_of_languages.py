@@ -262,6 +262,28 @@ def test_a_class_knows_its_bases(path: str, name: str, bases: tuple[str, ...]) -
     assert tuple(base.partition("<")[0] for base in place.symbol.bases) == bases
 
 
+def test_typescript_with_markup_is_read_as_such() -> None:
+    text = (
+        "export interface Props { name: string }\n"
+        "export const Greeting = ({ name }: Props) => <b title={name}>Hello, {titled(name)}</b>\n"
+        'export function Page() {\n  return <main><Greeting name="Ada" /></main>\n}\n'
+        "class Old extends React.Component<Props> { render() { return <i>{this.props.name}</i> } }\n"
+    )
+    index = Index({"a.tsx": text})
+    assert not index.unread
+    found = [(at.symbol.kind, at.symbol.qualname, at.symbol.line) for at in index.places()]
+    assert found == [
+        ("class", "Props", 1),
+        ("function", "Greeting", 2),
+        ("function", "Page", 3),
+        ("class", "Old", 6),
+        ("method", "Old.render", 6),
+    ]
+    assert list(index.uses("titled")) == [("a.tsx", 2)]
+    assert list(index.uses("Greeting"))[-1] == ("a.tsx", 4)
+    assert not list(index.uses("Hello"))
+
+
 def test_uses_stand_in_code_only() -> None:
     index = Index({path: text for path, (text, _) in FILES.items()})
     assert list(index.uses("Router")) == [("a.js", 8), ("a.js", 12), ("a.js", 15)]

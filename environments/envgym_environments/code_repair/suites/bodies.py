@@ -46,11 +46,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """One test. name: as the file writes it. end: fails where the test is over. twins: changed literals."""
+    """One test. name: as the file writes it. end: fails where the test is over. twins: changed literals.
+
+    at, behind: where it begins, and where another one could stand behind it (None: nowhere), in characters.
+    """
 
     name: str
     end: Change
     twins: tuple[Change, ...]
+    at: int = 0
+    behind: int | None = None
 
 
 def bodies(text: str, language: Language) -> list[Body]:
@@ -68,7 +73,8 @@ def bodies(text: str, language: Language) -> list[Body]:
             name, inside = place
             end = _end(inside, language, source, node)
             if end is not None and not inside.has_error:
-                found.append(Body(name, end, tuple(_twins(inside, source))))
+                twins = tuple(_twins(inside, source))
+                found.append(Body(name, end, twins, _at(node.start_byte, source), _behind(node, source)))
             continue
         waiting += reversed(node.named_children)
     return found
@@ -123,6 +129,14 @@ def _script_test(node: Node, source: bytes) -> tuple[str, Node] | None:
     first, last = arguments.named_children[0], arguments.named_children[-1]
     body = last.child_by_field_name("body")
     return (_text(first, source), body) if "function" in last.type and body is not None else None
+
+
+def _behind(node: Node, source: bytes) -> int | None:
+    """Where the statement or the definition ends that a test is."""
+    whole = node.parent if node.type == "call_expression" else node
+    if whole is None or (whole is not node and whole.type != "expression_statement"):
+        return None
+    return _at(whole.end_byte, source)
 
 
 def _end(body: Node, language: Language, source: bytes, test: Node) -> Change | None:

@@ -3,7 +3,7 @@
 It says what was seen; what that is worth is for `measure` (on right code) and for the verdict (on a submission).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,11 +19,12 @@ from envgym_environments.code_repair.suites.guards import (
     lay,
     place_of,
 )
+from envgym_environments.code_repair.suites.readers import reader
 from envgym_environments.code_repair.suites.results import Raw
 from envgym_environments.code_repair.suites.run import run_suite
 from envgym_environments.code_repair.suites.suite import Suite
 
-__all__ = ["Look", "drawn", "look"]
+__all__ = ["Look", "drawn", "look", "look_at"]
 
 _CANARIES = 2
 
@@ -46,6 +47,11 @@ class Look:
     def void(self) -> bool:
         """Whether the results lie: a canary passed, or is not among results that agree with themselves."""
         return bool(self.passed or (self.unseen and not self.report.doubt and not self.report.collection_errors))
+
+    @property
+    def lies(self) -> bool:
+        """Whether a canary passed, or a word was said that honest values never say."""
+        return bool(self.passed or self.said)
 
     def by(self, edit: Edit) -> bool:
         """Whether the word of an edit was said."""
@@ -72,9 +78,25 @@ async def look(
         for kind in kinds:
             canaries.append(draw_canary(names, rng))
             await lay(sandbox, kind, canaries[-1], rng)
-        raws: list[Raw] = []
-        report = await run_suite(sandbox, suite, timeout_s=timeout_s, raws=raws)
-    return _seen(report, _text(raws), words, canaries)
+        return await look_at(sandbox, suite, words, canaries, timeout_s=timeout_s)
+
+
+async def look_at(
+    sandbox: Sandbox,
+    suite: Suite,
+    words: dict[str, str],
+    canaries: Sequence[Canary],
+    *,
+    selection: Sequence[str] | None = None,
+    timeout_s: float | None,
+) -> Look:
+    """Run the suite, or a selection of it, where these words and canaries stand already."""
+    raws: list[Raw] = []
+    report = await run_suite(sandbox, suite, selection=selection, timeout_s=timeout_s, raws=raws)
+    seen = report.outcomes
+    if selection is not None:  # a canary may have cases, which nobody can select
+        seen = {name: outcome for raw in raws for name, outcome in reader(suite.reader).read(raw).outcomes.items()}
+    return _seen(report, seen, _text(raws), words, canaries)
 
 
 def drawn(kinds: Sequence[Sequence[Insertion]], rng: np.random.Generator) -> list[Sequence[Insertion]]:
@@ -87,12 +109,18 @@ def _text(raws: Sequence[Raw]) -> str:
     return "\n".join(part.decode("utf-8", "replace") for part in parts)
 
 
-def _seen(report: TestReport, text: str, words: dict[str, str], canaries: Sequence[Canary]) -> Look:
+def _seen(
+    report: TestReport,
+    outcomes: Mapping[str, str],
+    text: str,
+    words: dict[str, str],
+    canaries: Sequence[Canary],
+) -> Look:
     unseen, passed, theirs = [], [], set()
     for canary in canaries:
-        found = [name for name in report.outcomes if canary.name in name]
-        theirs |= set(found)
-        if any(report.outcomes[name] not in ("failed", "error") for name in found):
+        theirs |= {name for name in report.outcomes if canary.name in name}
+        found = [name for name in outcomes if canary.name in name]
+        if any(outcomes[name] not in ("failed", "error") for name in found):
             passed.append(canary.name)
         if not found or canary.word not in text:
             unseen.append(canary.name)

@@ -7,7 +7,6 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,9 @@ from envgym.errors import EnvironmentFailure
 from envgym.sandbox import Sandbox, SandboxBackend
 from envgym.task import Task
 from envgym_environments.code_repair.certify import as_graded
-from envgym_environments.code_repair.combine import Pool, interacting, together
 from envgym_environments.code_repair.factory import Candidate, Plan, Verdict, Yield
 from envgym_environments.code_repair.graded import believed
-from envgym_environments.code_repair.in_order import Shares, judged_in_order, place_of
+from envgym_environments.code_repair.in_order import place_of, tasks_in_order
 from envgym_environments.code_repair.operators import candidates
 from envgym_environments.code_repair.rewrite.candidates import Rewrite, written
 from envgym_environments.code_repair.rewrite.functions import Target, replaced, targets
@@ -92,28 +90,18 @@ async def make_suite_tasks(
     async with await backend.create(project_world(project, tree, cache=cache)) as base:
         baseline = await _baseline(base, project, plan, kept)
         queue, functions = await _queue(project, tree, plan, counts)
-        cap = (plan.per_function or max(3, -(-2 * plan.per_package // functions))) * plan.bugs
-        judge, shares, pool = _Judge(base, baseline, plan, kept), Shares(cap), Pool[SuiteBug](plan)
-        async with aclosing(judged_in_order(queue, judge.bug, shares, in_flight=plan.in_flight)) as bugs:
-            async for bug in bugs:
-                counts.add(bug)
-                if bug.verdict is not Verdict.VALID:
-                    continue
-                shares.take(bug.candidate)
-                whole = await _whole(judge, pool, bug, counts)
-                if whole is None:
-                    continue
-                task = make_suite_task(baseline, tree, whole, plan, cache=cache)
-                if plan.certify:
-                    found = await _believed(certified_by(task, baseline, whole.proof), whole, backend, kept)
-                    if isinstance(found, Verdict):
-                        counts.take_back(whole, found)
-                        continue
-                    task = found
-                counts.tasks += 1
+        judge = _Judge(base, baseline, plan, kept)
+
+        async def make(bug: SuiteBug) -> Task | Verdict:
+            task = make_suite_task(baseline, tree, bug, plan, cache=cache)
+            if not plan.certify:
+                return task
+            return await _believed(certified_by(task, baseline, bug.proof), bug, backend, kept)
+
+        made = tasks_in_order(queue, functions, judge.bug, make, plan=plan, counts=counts)
+        async with aclosing(made) as tasks:
+            async for task in tasks:
                 yield task
-                if counts.tasks >= plan.per_package:
-                    return
 
 
 async def _believed(task: Task, bug: SuiteBug, backend: SandboxBackend, journal: Journal) -> Task | Verdict:
@@ -165,19 +153,6 @@ async def _written(
                 counts.verdicts.setdefault(one.kind, Counter())[one.made] += 1
             else:
                 yield Candidate(one.target.path, one.source, one.made)
-
-
-async def _whole(judge: "_Judge", pool: Pool[SuiteBug], bug: SuiteBug, counts: Yield) -> SuiteBug | None:
-    """The bug of a task: this one, or it and others that are valid together; None while there is none."""
-    if judge.plan.bugs == 1:
-        return bug
-    group = pool.add(bug)
-    if not group:
-        return None
-    whole = await judge.bug(together(group, ()))
-    counts.add(whole)
-    found = replace(whole, interacting=interacting(group, whole.failing))
-    return found if whole.verdict is Verdict.VALID else None
 
 
 async def _baseline(base: Sandbox, project: Project, plan: Plan, journal: Journal) -> SuiteBaseline:

@@ -4,6 +4,7 @@ Totals that a report states are held against what it lists; text before the JSON
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -173,7 +174,10 @@ def _gtest_outcome(case: Mapping[str, Any]) -> Outcome:
 
 
 def _read_go(raw: Raw) -> Results:
-    """Ids are "package::Test" and "package::Test/subtest". A package that fails without a test is broken."""
+    """Ids are "package::Test" and "package::Test/subtest". A package that could not be built is broken.
+
+    One that was built and fails without a failed test (an `init` that ends the process, a `TestMain`) is a doubt.
+    """
     tally, said, compiled = Tally(), dict[str, list[str]](), _compiler(raw)
     running: dict[str, None] = {}
     packages: dict[str, str] = {}
@@ -189,16 +193,29 @@ def _read_go(raw: Raw) -> Results:
     for name in running:
         tally.add(name, "error", "it did not come to its end")
     for package, verdict in packages.items():
-        bad = [name for name in tally.outcomes if name.startswith(package + "::") and name in tally.errors]
-        if verdict == "fail" and not bad:
-            tally.broken[package] = _go_error(said.get(package, [])) or "it failed outside its tests"
-        elif verdict != "fail" and bad:
-            tally.doubt(f"package {package} ended with {verdict!r} although {len(bad)} tests failed")
+        _end_package(package, verdict, said.get(package, []), compiled, tally)
     started = {name.partition("::")[0] for name in tally.outcomes} | said.keys()
     for package in sorted(started - packages.keys()):
         tally.doubt(f"package {package.partition('::')[0]} did not come to its end")
         break
     return tally.results()
+
+
+def _end_package(package: str, verdict: str, lines: list[str], compiled: Mapping[str, str], tally: Tally) -> None:
+    """What became of a package, which said these lines besides its tests."""
+    bad = [name for name in tally.outcomes if name.startswith(package + "::") and name in tally.errors]
+    if verdict != "fail" and bad:
+        tally.doubt(f"package {package} ended with {verdict!r} although {len(bad)} tests failed")
+    elif verdict == "fail" and not bad:
+        why = _go_error(lines) or "it failed outside its tests"
+        if package in {*compiled, *tally.broken} or any(_UNBUILT.search(line) for line in lines):
+            tally.broken[package] = compiled.get(package) or why
+        else:
+            tally.doubt(f"package {package} ended outside its tests: {why}")
+
+
+_UNBUILT = re.compile(r"\[(?:build|setup) failed\]$")
+"""How `go` marks a package whose tests it could not begin."""
 
 
 def _compiler(raw: Raw) -> dict[str, str]:

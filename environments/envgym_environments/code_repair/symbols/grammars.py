@@ -18,7 +18,7 @@ __all__ = ["LANGUAGE_OF", "read_by_grammar"]
 
 LANGUAGE_OF: dict[str, Language] = {
     ".js": "javascript", ".cjs": "javascript", ".mjs": "javascript", ".jsx": "javascript",
-    ".ts": "typescript", ".mts": "typescript", ".cts": "typescript",
+    ".ts": "typescript", ".mts": "typescript", ".cts": "typescript", ".tsx": "typescript",
     ".go": "go", ".rs": "rust", ".java": "java", ".c": "c",
     ".cc": "c++", ".cpp": "c++", ".cxx": "c++", ".hpp": "c++", ".h": "c++",
 }  # fmt: skip
@@ -26,12 +26,12 @@ LANGUAGE_OF: dict[str, Language] = {
 
 
 @lru_cache(maxsize=4096)
-def read_by_grammar(text: str, language: Language) -> Found | None:
-    """What a file defines and uses; None where nothing of it can be read.
+def read_by_grammar(text: str, language: Language, *, markup: bool = False) -> Found | None:
+    """What a file defines and uses; None where nothing of it can be read. markup: TypeScript with JSX (``.tsx``).
 
     A place that does not parse (macros, other dialects) costs what stands in it, not the file.
     """
-    root = parsed(text, language)
+    root = parsed(text, language, markup=markup)
     symbols = tuple(_symbol(one) for one in definitions(root, language))
     if root.has_error and not symbols:
         return None

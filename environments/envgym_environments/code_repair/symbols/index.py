@@ -44,7 +44,7 @@ class Index:
             if suffix in _PYTHON:
                 found[path] = read_python(text)
             elif suffix in LANGUAGE_OF:
-                found[path] = read_by_grammar(text, LANGUAGE_OF[suffix])
+                found[path] = read_by_grammar(text, LANGUAGE_OF[suffix], markup=suffix == ".tsx")
         return found
 
     @property

@@ -20,8 +20,12 @@ from envgym_environments.code_repair.patch_text import reversed_patch
 from envgym_environments.code_repair.taskset import load_tasks, write_tasks
 from typer.testing import CliRunner
 
+from envgym.cli import run
 from envgym.errors import SandboxUnavailable
-from envgym.registry import make_backend
+from envgym.messages import Action
+from envgym.policy import Reply
+from envgym.registry import make_backend, register, unregister
+from envgym.store import StoreReader
 
 PROGRAMS = (
     "ls",
@@ -354,3 +358,53 @@ def test_an_image_without_a_file_leaves_the_task_out(tmp_path, write_rows):
     assert task.world.image == "/images/seven.tar"
     (task,) = code_repair_tasks(path)
     assert task.world.image == "tiny/sum:7", "then it is the backend's to know"
+
+
+class Repairer:
+    """Repairs the sums, then hands in."""
+
+    name = "agent"
+
+    async def act(self, step):
+        if step.stop is None and "Sums" in step.text:
+            return Reply(Action.call("edit", path="total.sh", old="total - value", new="total + value"))
+        return Reply(Action.call("submit"))
+
+    async def close(self):
+        pass
+
+
+@pytest.fixture
+def repairer():
+    register("agents", "test-repairer", lambda task, *, seed: Repairer())
+    yield "test-repairer"
+    unregister("agents", "test-repairer")
+
+
+TRAINED = (
+    "env=code-repair env_options.tools=full task_options.path={}/set.jsonl task_options.images={} split=train "
+    "evaluate.split=test expert={} turns=3 threads=1 model.size=tiny model.answer=64 warm_start.rows=4 "
+    "warm_start.min_updates=2 warm_start.max_updates=2 warm_start.evaluate_every=1 reinforce.steps=1 "
+    "reinforce.tasks=1 reinforce.group=2 reinforce.oversample=1 reinforce.loop.staleness=0 reinforce.teaches=all "
+    "evaluate.tasks=1 evaluate.baselines=[] evaluate.bootstrap=100 evaluate.greedy=false"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(300)
+def test_a_data_set_on_disk_is_trained_on_with_one_command(images, cache, repairer, tmp_path, write_rows):
+    pytest.importorskip("torch")
+    rows = [ROW | {"instance_id": f"tiny__sum-{n}", "split": "train" if n else "test"} for n in range(3)]
+    write_rows(tmp_path / "set.jsonl", *rows)
+    given = [word for one in TRAINED.format(tmp_path, images, repairer).split() for word in ("--set", one)]
+    assert run(["train", *given, "--out", str(tmp_path / "run")]) == 0
+    with StoreReader(tmp_path / "run" / "trajectories") as reader:
+        played = list(reader)
+    expert = [one for one in played if one.id.startswith("expert")]
+    assert {one.task_id for one in expert} == {"tiny__sum-1", "tiny__sum-2"}
+    assert [one.turns[-1].step.reward for one in expert] == [1.0, 1.0], "by the data set's own tests"
+    assert {one.task_id for one in played if one.id.startswith("evaluate")} == {"tiny__sum-0"}
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [(one["step"], one["tokens"] > 0) for one in metrics] == [(1, True)]
+    assert (tmp_path / "run" / "trained" / "model.safetensors").exists()

@@ -63,8 +63,8 @@ def test_a_command_that_dies_has_crashed_and_a_failed_build_not(suite: Suite, cr
         async with await backend.create(World(workdir="/repo")) as sandbox:
             own, _ = await judge_by_suite(sandbox, suite, ["a"], ["b"], tests=2, run_s=20.0)
             hidden = Hidden("", (), Rules(only_listed=True))
-            imported, _ = await judge_imported(sandbox, suite, hidden, ["a"], ["b"], timeout_s=20.0)
-        for found in (own, imported):
+            imported = await judge_imported(sandbox, suite, hidden, ["a"], ["b"], timeout_s=20.0)
+        for found in (own, imported.channels):
             assert (found["crashed"], found["timeout"], found["out_of_memory"]) == (crashed, 0.0, 0.0)
             assert not found.get("reward")
 

@@ -66,6 +66,17 @@ def test_ids_name_a_test_as_its_runner_would() -> None:
     assert "j/a.test.js::group > is sad" in ids("jest.json")
 
 
+@pytest.mark.parametrize(("said", "broken"), [("exit status 3", False), ("FAIL\ttiny [build failed]", True)])
+def test_a_go_package_that_ends_before_its_tests_was_built_and_is_a_crash(said: str, broken: bool) -> None:
+    events = [
+        {"Action": "output", "Package": "tiny", "Output": f"{said}\n"},
+        {"Action": "fail", "Package": "tiny", "Elapsed": 0.01},
+    ]
+    stdout = "".join(json.dumps(event) + "\n" for event in events)
+    found = READERS["go-json"].read(Raw(stdout=stdout.encode(), exit_code=1))
+    assert (bool(found.broken), "ended outside its tests" in found.problem) == (broken, not broken), found
+
+
 def test_what_a_test_prints_is_no_result() -> None:
     for name in ("node.tap", "node.junit", "cargo.log", "pytest.log"):
         found = READERS[RECORDED[name][0]].read(raw_of(sample(name)))

@@ -19,7 +19,7 @@ import tree_sitter_typescript
 
 from envgym_environments.code_repair.suites.suite import Language
 
-__all__ = ["GRAMMARS", "Grammar"]
+__all__ = ["GRAMMARS", "TSX", "Grammar"]
 
 _Kinds = frozenset[str]
 
@@ -208,3 +208,6 @@ _ROWS = (
 
 GRAMMARS: dict[Language, Grammar] = {row.name: row for row in _ROWS}
 """The languages that bugs can be put into here; Python has operators of its own."""
+
+TSX = tree_sitter.Parser(tree_sitter.Language(tree_sitter_typescript.language_tsx()))
+"""Of TypeScript with markup (``.tsx``), which has the same kinds of nodes."""

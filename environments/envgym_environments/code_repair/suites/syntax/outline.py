@@ -12,7 +12,7 @@ from typing import Literal
 from tree_sitter import Node
 
 from envgym_environments.code_repair.suites.suite import Language
-from envgym_environments.code_repair.suites.syntax.grammar import GRAMMARS
+from envgym_environments.code_repair.suites.syntax.grammar import GRAMMARS, TSX
 
 __all__ = ["Defined", "Kind", "definitions", "identifiers", "parsed", "rows_of", "summary_of", "text_of"]
 
@@ -265,6 +265,7 @@ def rows_of(node: Node) -> tuple[int, int]:
     return first + 1, max(first, end.row - (end.column == 0)) + 1
 
 
-def parsed(text: str, language: Language) -> Node:
-    """The root of a text's syntax tree."""
-    return GRAMMARS[language].parser.parse(text.encode("utf-8", "surrogatepass")).root_node
+def parsed(text: str, language: Language, *, markup: bool = False) -> Node:
+    """The root of a text's syntax tree. markup: it is TypeScript with JSX in it."""
+    parser = TSX if markup else GRAMMARS[language].parser
+    return parser.parse(text.encode("utf-8", "surrogatepass")).root_node
