@@ -21,7 +21,15 @@ from envgym_environments.code_repair.mirrors.trees import Pair
 from envgym_environments.code_repair.runner import Layout
 from envgym_environments.code_repair.sources import Package, cache_root
 
-__all__ = ["FORMAT", "are_mirrors", "index_row", "is_mirror_index", "rebuild_mirrors", "write_mirror_index"]
+__all__ = [
+    "FORMAT",
+    "are_mirrors",
+    "index_row",
+    "is_mirror_index",
+    "read_mirror_index",
+    "rebuild_mirrors",
+    "write_mirror_index",
+]
 
 FORMAT: Final = "envgym code-repair mirrors 1"
 
@@ -97,7 +105,8 @@ def is_mirror_index(path: Path) -> bool:
     return isinstance(first, dict) and first.get("format") == FORMAT
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def read_mirror_index(path: Path) -> list[dict[str, Any]]:
+    """The rows of an index of mirrors, without its header. Raises ValueError for one that is not whole."""
     first, *rows = [json.loads(line) for line in _lines(path)]
     if first["count"] != len(rows):
         raise ValueError(f"{path} has {len(rows)} tasks, but announces {first['count']}")
@@ -113,7 +122,7 @@ def rebuild_mirrors(
     InfrastructureFailure when a release cannot be had.
     """
     groups: dict[str, list[dict[str, Any]]] = {}
-    for row in _rows(path):
+    for row in read_mirror_index(path):
         if row["kind"] != "release":
             raise ValueError(
                 f"{path}: {row['id']} is of a commit; it is made again by `envgym tasks mirror --git REPOSITORY`"
@@ -124,7 +133,7 @@ def rebuild_mirrors(
         pair, stage = _stage(rows[0], cache or cache_root())
         tasks |= {row["id"]: _task(pair, stage, row) for row in rows}
         progress(f"{pair.slug}: {len(rows)} tasks")
-    return [tasks[row["id"]] for row in _rows(path)]
+    return [tasks[row["id"]] for row in read_mirror_index(path)]
 
 
 def _stage(row: Mapping[str, Any], cache: Path) -> tuple[Pair, Stage]:
