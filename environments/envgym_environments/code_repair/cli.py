@@ -26,7 +26,13 @@ from envgym_environments.code_repair.kinds.build import graded_again
 from envgym_environments.code_repair.kinds.ml.recipe import ml_packages
 from envgym_environments.code_repair.kinds.registry import KINDS
 from envgym_environments.code_repair.local import Source, usable
-from envgym_environments.code_repair.mirrors.cli import mirror
+from envgym_environments.code_repair.mirrors.cli import mirror, recipes_of
+from envgym_environments.code_repair.mirrors.index import (
+    are_mirrors,
+    is_mirror_index,
+    rebuild_mirrors,
+    write_mirror_index,
+)
 from envgym_environments.code_repair.reach import reach_by_operator
 from envgym_environments.code_repair.recheck import certified_again
 from envgym_environments.code_repair.rewrite.candidates import REWRITES, Rewrite
@@ -207,20 +213,24 @@ def index(
     """Write what is needed to make the same tasks again, without any package's code."""
     tasks = load_tasks(file or default_path())
     with _naming(out):
-        write_index(tasks, out)
+        if are_mirrors(tasks):
+            write_mirror_index(tasks, out, recipes_of(None))
+        else:
+            write_index(tasks, out)
     typer.echo(f"the index of {len(tasks)} tasks is in {out}")
 
 
 @tasks_command.command(name="rebuild")
 def rebuild_tasks(
     index: Annotated[
-        Path, typer.Argument(help="An index that `envgym tasks index` wrote, also one in .xz.", exists=True)
+        Path, typer.Argument(help="What `tasks index` or `tasks mirror --index` wrote, also in .xz.", exists=True)
     ],
     file: _File = None,
 ) -> None:
     """Make the tasks of an index again, byte by byte: fetches the packages by hash, runs nothing."""
     place = file or default_path()
-    tasks = rebuild(index, progress=lambda line: typer.echo(line, err=True))
+    again = rebuild_mirrors if is_mirror_index(index) else rebuild
+    tasks = again(index, progress=lambda line: typer.echo(line, err=True))
     with _naming(place):
         digest = write_tasks(tasks, place)
     typer.echo(f"{len(tasks)} tasks in {place}, digest {digest}")

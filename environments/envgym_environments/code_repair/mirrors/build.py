@@ -1,7 +1,7 @@
 """Mirror tasks on disk: pair by pair, each pair's share kept beside the file, so that a stopped build goes on.
 
-The file is that of `taskset`, and is loaded as every other; beside it lies the yield as JSON. The index says what
-the tasks are made of, without a line of any package's code.
+The file is that of `taskset`, and is loaded as every other; beside it lies the yield as JSON. A share holds all
+tasks of its pair; those that repeat another's repair are left out of the file.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from envgym.errors import EnvgymError
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task
+from envgym_environments.code_repair.mirrors.distinct import distinct
 from envgym_environments.code_repair.mirrors.groups import Bounds
 from envgym_environments.code_repair.mirrors.mirror import MirrorYield, mirror_tasks
 from envgym_environments.code_repair.mirrors.suite_commits import SuitePair, mirror_suite_tasks
@@ -24,7 +24,7 @@ from envgym_environments.code_repair.recheck import certified_again
 from envgym_environments.code_repair.sources import cache_root
 from envgym_environments.code_repair.taskset import load_tasks, write_tasks
 
-__all__ = ["Built", "Job", "Work", "build_mirrors", "index_row"]
+__all__ = ["Built", "Job", "Work", "build_mirrors"]
 
 _RULES = 1
 """Of how tasks are made of a pair: another number makes the shares of a stopped build anew."""
@@ -122,10 +122,13 @@ async def _take(built: Built, job: Job, made: asyncio.Task[_Made]) -> str:
     except (ValueError, EnvgymError) as error:
         built.failed[job.label] = f"{type(error).__name__}: {error}"
         return f"{job.label}: {built.failed[job.label]}"
-    built.tasks += tasks
+    found = distinct(tasks)
+    counts.groups["valid"] -= len(tasks) - len(found)
+    counts.groups["repeats"] += len(tasks) - len(found)
+    built.tasks += found
     built.yields.setdefault(job.name, MirrorYield()).add(counts)
     why = ", ".join(counts.pairs) or "?"
-    return f"{job.label}: {len(tasks)} tasks ({why}), {counts.seconds:.0f} s; {len(built.tasks)} in all"
+    return f"{job.label}: {len(found)} tasks ({why}), {counts.seconds:.0f} s; {len(built.tasks)} in all"
 
 
 async def _share(job: Job, backend: SandboxBackend, part: Path, bounds: Bounds, cache: Path) -> _Made:
@@ -176,21 +179,3 @@ def _kept(part: Path, kept: Path, cache: Path) -> _Made | None:
     if not kept.exists():
         return None
     return list(load_tasks(part, cache=cache)), MirrorYield.of(json.loads(kept.read_text()))
-
-
-def index_row(task: Task) -> dict[str, Any]:
-    """What a task is made of: states with hashes, tests, and digests of the pieces of its repair. No code."""
-    data: dict[str, Any] = dict(task.metadata)
-    gold = data["gold"]
-    paths = [place["path"] for place in gold["bugs"]] if "bugs" in gold else data["provenance"]["paths"]
-    return {
-        "id": task.id,
-        "split": task.split,
-        "package": data["package"],
-        **data["provenance"],
-        "tests": data["fail_to_pass"],
-        "kept": data["tests"] - len(data["fail_to_pass"]),
-        "paths": list(dict.fromkeys(paths)),
-        "hunks": gold["hunks"],
-        "lines": gold["lines"],
-    }

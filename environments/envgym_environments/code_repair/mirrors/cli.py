@@ -13,16 +13,17 @@ from rich.console import Console
 
 from envgym.progress import Bar
 from envgym.registry import make_backend
-from envgym_environments.code_repair.mirrors.build import Built, Job, Work, build_mirrors, index_row
+from envgym_environments.code_repair.mirrors.build import Built, Job, Work, build_mirrors
 from envgym_environments.code_repair.mirrors.commits import Repository, commit_pairs
 from envgym_environments.code_repair.mirrors.groups import Bounds
+from envgym_environments.code_repair.mirrors.index import write_mirror_index
 from envgym_environments.code_repair.mirrors.mirror import MirrorYield
 from envgym_environments.code_repair.mirrors.releases import Releases, pair_of, recipe, resolve
 from envgym_environments.code_repair.mirrors.suite_commits import suite_pairs
-from envgym_environments.code_repair.sources import cache_root
+from envgym_environments.code_repair.sources import Package, cache_root
 from envgym_environments.code_repair.suites.projects import Project, projects
 
-__all__ = ["mirror", "yield_rows"]
+__all__ = ["mirror", "recipes_of", "yield_rows"]
 
 _Packages = Annotated[list[str] | None, typer.Option("--package", help="Only these packages; repeatable.")]
 _Suite = Annotated[
@@ -50,7 +51,9 @@ def mirror(  # noqa: PLR0913  # one parameter per option
     file: Annotated[
         Path | None, typer.Option("--file", help="The task file (default: mirrors.jsonl in the cache).")
     ] = None,
-    index: Annotated[Path | None, typer.Option(help="Also write what the tasks are made of, without code.")] = None,
+    index: Annotated[
+        Path | None, typer.Option(help="Also write what the tasks are made of, without code (.xz: packed).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Make tasks of real bugs: earlier code under later tests, repaired by the least of the real change."""
@@ -86,10 +89,15 @@ def mirror(  # noqa: PLR0913  # one parameter per option
 
     built = asyncio.run(play())
     if index is not None:
-        index.write_text("".join(json.dumps(index_row(task)) + "\n" for task in built.tasks))
+        write_mirror_index(built.tasks, index, recipes_of(releases))
     _tell(built, as_json)
     if built.failed:
         raise typer.Exit(1)
+
+
+def recipes_of(path: Path | None) -> dict[str, Package]:
+    """Every release of a recipe file (None: of this project), by its hash."""
+    return {release.sha256: one.package_at(release) for one in recipe(path) for release in one.releases}
 
 
 def _chosen(found: Sequence[Releases], wanted: Sequence[str] | None) -> list[Releases]:

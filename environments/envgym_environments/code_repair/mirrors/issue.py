@@ -15,32 +15,21 @@ from pydantic import JsonValue
 from envgym.task import Task, evenly
 from envgym_environments.code_repair.baseline import package_world
 from envgym_environments.code_repair.filtering.licences import sources_of_tree
+from envgym_environments.code_repair.mirrors.classify import sources_of
 from envgym_environments.code_repair.mirrors.groups import Group, Survey
 from envgym_environments.code_repair.mirrors.hunks import Hunk, apply_hunks
+from envgym_environments.code_repair.mirrors.notes import relevant
 from envgym_environments.code_repair.mirrors.releases import stated_licence
+from envgym_environments.code_repair.mirrors.stage import Stage
 from envgym_environments.code_repair.mirrors.trees import Pair
 from envgym_environments.code_repair.patch import make_patch
 from envgym_environments.code_repair.runner import Layout
 
-__all__ = ["Stage", "gold_patch", "mirror_task"]
+__all__ = ["Asked", "asked", "gold_patch", "mirror_task", "notes_for", "sources_in"]
 
 _SHOWN = 5
 _LINE = 240
 _MOST_GUARDS = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A base that is ready: its tree, the code in it, and what leads to the later state.
-
-    bridged: what of the later code was laid into it, since the tests could not be collected without.
-    """
-
-    tree: Path
-    layout: Layout
-    code: Mapping[str, str]
-    hunks: tuple[Hunk, ...]
-    bridged: tuple[Hunk, ...] = ()
 
 
 def _prompt(pair: Pair, layout: Layout, tests: Sequence[str], errors: Sequence[str], notes: Sequence[str]) -> str:
@@ -92,8 +81,24 @@ def _gold(code: Mapping[str, str], gold: Sequence[Hunk]) -> dict[str, JsonValue]
     }
 
 
-def mirror_task(pair: Pair, stage: Stage, group: Group, found: Survey, notes: Sequence[str] = ()) -> Task:
-    """The task of a group. Its id depends on both states, the tests and the repair.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a task asks for, in its order: all of it that was measured, none of it code.
+
+    layout: with the files and deselected tests of this task. passing: the guards, a share of those kept. errors: of
+    each failing test. count: tests that count. suite_s: of the later state.
+    """
+
+    layout: Layout
+    failing: tuple[str, ...]
+    passing: tuple[str, ...]
+    errors: Mapping[str, str]
+    count: int
+    suite_s: float
+
+
+def asked(stage: Stage, group: Group, found: Survey) -> Asked:
+    """What the task of a group asks for.
 
     Tests that it neither repairs nor keeps are deselected: they fail for other reasons, or do not repeat. Files
     without any other test are left out; perhaps they cannot even be collected.
@@ -103,10 +108,34 @@ def mirror_task(pair: Pair, stage: Stage, group: Group, found: Survey, notes: Se
     files = {name.partition("::")[0] for name in counted}
     tests = tuple(file for file in stage.layout.tests if file in files)
     deselect = tuple(dict.fromkeys(name for name in deselect if name.partition("::")[0] in files))
-    layout = stage.layout.model_copy(update={"tests": tests, "deselect": deselect})
-    key = "\x1f".join((*group.tests, *(hunk.digest for hunk in group.gold)))
+    return Asked(
+        layout=stage.layout.model_copy(update={"tests": tests, "deselect": deselect}),
+        failing=group.tests,
+        passing=tuple(evenly(group.kept, _MOST_GUARDS)),
+        errors={test: found.failing[test] for test in group.tests},
+        count=len(counted),
+        suite_s=round(found.suite_s, 3),
+    )
+
+
+def notes_for(pair: Pair, tree: Path, tests: Sequence[str], errors: Sequence[str]) -> tuple[str, ...]:
+    """What people wrote about the repair of these tests, as far as its words tell."""
+    if pair.kind == "commit":
+        return tuple(pair.notes)
+    return tuple(relevant(pair.notes, " ".join((*tests, *errors, *sources_in(tree, tests)))))
+
+
+def sources_in(tree: Path, tests: Sequence[str]) -> list[str]:
+    """The source of these tests."""
+    paths = {test.partition("::")[0] for test in tests}
+    texts = {path: (tree / path).read_bytes().decode("utf-8", "replace") for path in paths}
+    return sources_of(texts, tests)
+
+
+def mirror_task(pair: Pair, stage: Stage, gold: Sequence[Hunk], told: Asked, notes: Sequence[str] = ()) -> Task:
+    """The task of a repair. Its id depends on both states, the tests and the repair."""
+    key = "\x1f".join((*told.failing, *(hunk.digest for hunk in gold)))
     digest = hashlib.blake2b(key.encode(), digest_size=5).hexdigest()
-    errors = {test: found.failing[test] for test in group.tests}
     metadata: dict[str, JsonValue] = {
         "package": pair.package.name,
         "version": pair.old_name,
@@ -117,17 +146,17 @@ def mirror_task(pair: Pair, stage: Stage, group: Group, found: Survey, notes: Se
             sha256=pair.package.sha256,
             licence=pair.package.licence or stated_licence(pair.old),
         ),
-        "layout": layout.model_dump(mode="json"),
-        "module": group.gold[0].path,
-        "line": group.gold[0].first + 1,
-        "bugs": len(group.gold),
+        "layout": told.layout.model_dump(mode="json"),
+        "module": gold[0].path,
+        "line": gold[0].first + 1,
+        "bugs": len(gold),
         "operator": f"{pair.kind}-mirror",
-        "fail_to_pass": list(group.tests),
-        "pass_to_pass": list(evenly(group.kept, _MOST_GUARDS)),
-        "errors": dict(errors),
-        "tests": len(counted),
-        "suite_s": round(found.suite_s, 3),
-        "gold": _gold(stage.code, group.gold),
+        "fail_to_pass": list(told.failing),
+        "pass_to_pass": list(told.passing),
+        "errors": dict(told.errors),
+        "tests": told.count,
+        "suite_s": told.suite_s,
+        "gold": _gold(stage.code, gold),
         "provenance": {
             "kind": pair.kind,
             **pair.provenance,
@@ -136,7 +165,7 @@ def mirror_task(pair: Pair, stage: Stage, group: Group, found: Survey, notes: Se
     }
     return Task(
         id=f"code-repair/{pair.slug}/{pair.kind}-mirror-{digest}",
-        prompt=_prompt(pair, layout, group.tests, list(errors.values()), notes),
+        prompt=_prompt(pair, told.layout, told.failing, list(told.errors.values()), notes),
         world=package_world(stage.tree),
         split=pair.package.split,
         metadata=metadata,

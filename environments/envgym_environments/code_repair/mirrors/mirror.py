@@ -7,7 +7,7 @@ counted by reason. What comes out depends on the pair and the bounds only. It fe
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -23,14 +23,13 @@ from envgym_environments.code_repair.mirrors.classify import (
     names_in,
     new_names,
     of_version,
-    sources_of,
 )
 from envgym_environments.code_repair.mirrors.groups import Bounds, Group, Survey, Unusable, bridge, groups, survey
-from envgym_environments.code_repair.mirrors.hunks import Hunk, apply_hunks, split_hunks
-from envgym_environments.code_repair.mirrors.issue import Stage, mirror_task
-from envgym_environments.code_repair.mirrors.notes import relevant
+from envgym_environments.code_repair.mirrors.hunks import Hunk
+from envgym_environments.code_repair.mirrors.issue import asked, mirror_task, notes_for, sources_in
+from envgym_environments.code_repair.mirrors.stage import Stage, laid, plain
 from envgym_environments.code_repair.mirrors.states import States
-from envgym_environments.code_repair.mirrors.trees import Pair, code_of, compose, drop
+from envgym_environments.code_repair.mirrors.trees import Pair, drop
 
 __all__ = ["MirrorYield", "mirror_tasks"]
 
@@ -107,25 +106,15 @@ async def mirror_tasks(
 async def _stage(pair: Pair, backend: SandboxBackend, cache: Path, bounds: Bounds) -> Stage:
     """The earlier code under the later tests, with what those need to be collected at all."""
     try:
-        tree, layout = await asyncio.to_thread(compose, pair, cache)
+        stage = await asyncio.to_thread(plain, pair, cache)
     except ValueError as error:
         raise Unusable("other_layout", str(error)) from error
-    later = await asyncio.to_thread(code_of, pair.new, layout)
-    code = await asyncio.to_thread(code_of, tree, layout)
-    hunks = await asyncio.to_thread(split_hunks, code, later)
-    if not hunks:
+    if not stage.hunks:
         raise Unusable("no_change", "the package's code is the same in both states")
-    async with await backend.create(package_world(tree)) as base:
-        states = States(base, layout, code)
-        plain = await states.run(())
-        bridged = await bridge(states, hunks, plain, bounds)
-    if not bridged:
-        return Stage(tree, layout, code, hunks, ())
-    changes = apply_hunks(code, bridged)
-    await asyncio.to_thread(drop, tree)
-    tree, layout = await asyncio.to_thread(compose, pair, cache, changes)
-    code = {path: text for path, text in {**code, **changes}.items() if text is not None}
-    return Stage(tree, layout, code, split_hunks(code, later), bridged)
+    async with await backend.create(package_world(stage.tree)) as base:
+        states = States(base, stage.layout, stage.code)
+        bridged = await bridge(states, stage.hunks, await states.run(()), bounds)
+    return await asyncio.to_thread(laid, pair, stage, bridged, cache)
 
 
 async def _tasks(
@@ -168,13 +157,12 @@ async def _judge(
         return Kind.VERSION, None
     if any(hunk.whole for hunk in group.gold):
         return "whole_file", None
-    texts = await asyncio.to_thread(_tests, stage.tree, group.tests)
-    about = " ".join((*group.tests, *errors, *texts))
-    notes = pair.notes if pair.kind == "commit" else relevant(pair.notes, about)
+    notes = await asyncio.to_thread(notes_for, pair, stage.tree, group.tests, errors)
+    texts = await asyncio.to_thread(sources_in, stage.tree, group.tests)
     told = names_in((*notes, *errors))
     if new_names(group.gold, names_in(texts), known | told):
         return Kind.FEATURE, None
-    task = mirror_task(pair, stage, group, found, notes)
+    task = mirror_task(pair, stage, group.gold, asked(stage, group, found), notes)
     gold = task.metadata["gold"]
     assert isinstance(gold, dict)
     if (await grader.grade(task, "")).channels["resolved"]:
@@ -182,10 +170,3 @@ async def _judge(
     if not (await grader.grade(task, str(gold["patch"]))).channels["resolved"]:
         return "not_repaired", None
     return "valid", task
-
-
-def _tests(tree: Path, tests: Sequence[str]) -> list[str]:
-    """The source of these tests."""
-    paths = {test.partition("::")[0] for test in tests}
-    texts = {path: (tree / path).read_bytes().decode("utf-8", "replace") for path in paths}
-    return sources_of(texts, tests)

@@ -141,7 +141,9 @@ def test_a_repository_in_another_language_gives_tasks_of_its_commits_and_of_its_
     assert "Totals add up" in task.prompt
     assert "Hopper" not in task.prompt
     assert "+=" not in task.prompt
-    assert json.loads(index.read_text())["paths"] == ["index.js"]
+    assert json.loads(index.read_text().splitlines()[1])["paths"] == ["index.js"]
+    told = CliRunner().invoke(tasks_command, ["rebuild", str(index)], env=env)
+    assert "is of a commit; it is made again by" in str(told.exception)
     tree = Path(task.world.trees[0].source)
     assert (tree / "bundle/all.js").read_text() == "// old", "nothing of the later code, built or not"
     assert "+=" not in (tree / "index.js").read_text()
