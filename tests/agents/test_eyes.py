@@ -23,8 +23,16 @@ from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     CLIPImageProcessorPil,
+    Idefics3Config,
+    Idefics3ForConditionalGeneration,
+    Idefics3ImageProcessorPil,
+    Idefics3Processor,
     LlavaConfig,
     LlavaForConditionalGeneration,
+    LlavaNextConfig,
+    LlavaNextForConditionalGeneration,
+    LlavaNextImageProcessorPil,
+    LlavaNextProcessor,
     LlavaProcessor,
     PaddleOCRVLProcessor,
     PreTrainedTokenizerFast,
@@ -113,7 +121,47 @@ def llava():
     return LlavaForConditionalGeneration(config), processor
 
 
-@pytest.fixture(scope="module", params=[qwen, llava])
+def llava_next():
+    """An image is cut in pieces, more of a longer one; what one lacks is zeros. Text is a part, and a blank leads."""
+    model, plain = llava()
+    kept = ("vision_config", "text_config")
+    config = LlavaNextConfig(
+        **{name: getattr(model.config, name) for name in kept}, image_token_id=model.config.image_token_id,
+        image_grid_pinpoints=[[32, 64], [64, 32], [32, 96], [64, 64]],
+    )  # fmt: skip
+    images = LlavaNextImageProcessorPil(
+        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32},
+        image_grid_pinpoints=config.image_grid_pinpoints,
+    )  # fmt: skip
+    processor = LlavaNextProcessor(
+        image_processor=images, tokenizer=plain.tokenizer, patch_size=8, vision_feature_select_strategy="default",
+        num_additional_image_tokens=1, image_token="<|image_pad|>", chat_template=LAYOUT,
+    )  # fmt: skip
+    return LlavaNextForConditionalGeneration(config), processor
+
+
+def idefics():
+    """The pieces of all images are one row, with marks between them in the text (SmolVLM, too)."""
+    tokenizer = words()
+    marks = ["<image>", "<fake_token_around_image>", "<end_of_utterance>"]
+    tokenizer.add_special_tokens({"additional_special_tokens": marks})
+    text = {
+        "model_type": "llama", "vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "pad_token_id": 0,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 2048,
+    }  # fmt: skip
+    vision = {
+        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "image_size": 32, "patch_size": 8,
+    }  # fmt: skip
+    token = tokenizer.convert_tokens_to_ids("<image>")
+    config = Idefics3Config(text_config=text, vision_config=vision, image_token_id=token, scale_factor=2)
+    images = Idefics3ImageProcessorPil(size={"longest_edge": 64}, max_image_size={"longest_edge": 32})
+    layout = LAYOUT.replace("<|vision_start|><|image_pad|><|vision_end|>", "<image>")
+    processor = Idefics3Processor(images, tokenizer, image_seq_len=4, chat_template=layout)
+    return Idefics3ForConditionalGeneration(config), processor
+
+
+@pytest.fixture(scope="module", params=[qwen, llava, llava_next, idefics])
 def sighted(request, tmp_path_factory):
     """A tiny model with random weights that came out of its folder, with its processor."""
     folder = tmp_path_factory.mktemp("sighted")
