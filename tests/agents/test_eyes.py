@@ -12,6 +12,7 @@ from envgym_agents.chat import LMAgents
 from envgym_agents.eyes import eyes_of
 from envgym_agents.learn.config import load
 from envgym_agents.learn.pack import batches, rows_of
+from envgym_agents.learn.resolve import check_sources
 from envgym_agents.learn.run import evaluate_folders, train
 from envgym_agents.learn.score import Scorer
 from envgym_agents.model import load_model, new_model, save_model
@@ -412,6 +413,30 @@ def test_a_model_of_text_refuses_pictures_in_a_line():
 
     with pytest.raises(Misconfigured, match="reads text only"):
         asyncio.run(act())
+
+
+def test_a_teacher_that_does_not_see_what_its_student_sees_is_refused_at_once(tmp_path):
+    model, processor = llava()
+    save_model(tmp_path / "sees", model, processor)
+    save_model(tmp_path / "text", new_model(300, size="tiny"), processor.tokenizer)
+    processor.image_processor.image_mean = [0.0, 0.0, 0.0]
+    save_model(tmp_path / "other", model, processor)
+
+    def check(student: str, teacher: str, **distill: str) -> None:
+        loss = {"kind": "distill", "distill": {"teacher": str(tmp_path / teacher), **distill}}
+        named = {"path": str(tmp_path / student)}
+        check_sources(load(base={"model": named, "reinforce": {"teaches": "all", "loss": loss}}))
+
+    check("sees", "sees")
+    check("text", "text")
+    for student, teacher, distill, said in (
+        ("text", "sees", {}, "the teacher sees, and the student reads text only"),
+        ("sees", "text", {}, "the student sees, and this teacher reads text only"),
+        ("sees", "sees", {"by": "vllm"}, "vLLM gives a teacher no images"),
+        ("sees", "other", {}, "another processor of images than the student"),
+    ):
+        with pytest.raises(ValueError, match=f"^reinforce.loss.distill.teacher = .*{teacher}': .*{said}"):
+            check(student, teacher, **distill)
 
 
 def test_a_sampler_that_gives_no_images_is_refused(sighted):
