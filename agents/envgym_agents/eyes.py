@@ -24,7 +24,7 @@ __all__ = ["Eyes", "Seen", "eyes_of", "give_eyes"]
 _KEPT_BYTES = 256 << 20
 """Processed images that are kept, by the size of their tensors."""
 _TRIED = ((60, 90), (120, 60), (40, 160))
-"""Heights and widths of images that a processor is tried on: where it cuts images in pieces, in different numbers."""
+"""Heights and widths that a processor is tried on: one that cuts images in pieces has different numbers of them."""
 _TEXT = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
 """What a processor gives for the text; everything else is for the image."""
 
@@ -95,7 +95,7 @@ class Eyes:
         return Seen(tuple(found["input_ids"][0].tolist()), tensors)
 
     def _check(self) -> dict[str, Join]:
-        """Images of different sizes, together and one by one, must come to the same; how their tensors are joined."""
+        """Images of different sizes, together and one by one, must come to the same; by which joins they do."""
         rng = np.random.default_rng(0)
         images = [Image.fromarray(rng.integers(0, 256, (*size, 3), np.uint8)) for size in _TRIED]
         texts = [self.token, *(f"{self.token}." for _ in images[1:])]

@@ -144,10 +144,10 @@ class OwnConversation:
 class FolderTemplate:
     """Any tokenizer with a chat template of its own.
 
-    A text is given as it is, or as one of several parts where the template takes it so only, as those of
-    vision-language models do. Raises ValueError when it has none, or when its template can lay out none of the shapes
-    tried: roles as they are; tool messages as user messages with neighbours joined; and the system message inside the
-    first user's.
+    A text is given as it is, or as one of several parts where the template takes it so only, as those of some
+    vision-language models do. Raises ValueError when it has none, or when its template can lay out none of the
+    shapes tried: roles as they are; tool messages as user messages with neighbours joined; and the system message
+    inside the first user's.
     """
 
     def __init__(self, tokenizer: Any, eyes: Eyes | None = None) -> None:
@@ -267,7 +267,8 @@ class FolderTemplate:
                 except (TemplateError, TypeError, KeyError, ValueError) as error:
                     said = str(error)
                     continue
-                if all(part in text for _role, part in probe):
+                # what was said before may be left out, as templates of thinking models do
+                if all(part in text or role == "assistant" for role, part in probe):
                     return index, parted
         raise ValueError(
             f"this folder's chat template lays out no conversation with tools: {said or 'text is lost'}"

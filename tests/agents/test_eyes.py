@@ -123,7 +123,7 @@ def llava():
 
 
 def llava_next():
-    """An image is cut in pieces, more of a longer one; what one lacks is zeros. Text is a part, and a blank leads."""
+    """An image is cut in pieces, more of a longer one; what one lacks is zeros."""
     model, plain = llava()
     kept = ("vision_config", "text_config")
     config = LlavaNextConfig(

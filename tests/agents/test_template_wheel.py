@@ -81,7 +81,8 @@ def test_a_shipped_template_is_built_incrementally_or_opens_a_segment(name):
 def test_a_template_that_takes_text_as_parts_goes_on_in_one_segment(name):
     if name not in TEMPLATES:
         pytest.skip(f"{WHEEL} is not here; scripts/setup.sh downloads it")
-    template = FolderTemplate(tokenizer(TEMPLATES[name], "</s>" if "llava" in name else "<end_of_utterance>"))
+    made = tokenizer(TEMPLATES[name], "</s>" if "llava" in name else "<end_of_utterance>")
+    template = FolderTemplate(made)
     conversation, place = template.open(), 0
     for role, text in (("system", "look"), ("user", "at the tests"), ("tool", "they fail"), ("user", "")):
         shown = [Message(role=role, content=text)] if role != "system" else [
@@ -92,6 +93,6 @@ def test_a_template_that_takes_text_as_parts_goes_on_in_one_segment(name):
         assert conversation.ids == template.encode(template.render(conversation.messages))
         assert text in template.decode(added.ids)
         assert sum(count for _role, count in added.roles) == len(added.ids)
-        said = [*template.encode(" now they pass"), template.stop_ids[-1]]
+        said = [*template.encode(" now they pass"), made.eos_token_id]
         assert conversation.said(said) == " now they pass"
         place = len(conversation.ids)
