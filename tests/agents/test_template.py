@@ -56,10 +56,11 @@ def foreign(template):
 
 
 def test_text_that_a_template_would_lose_is_laid_out_in_another_shape():
-    """Its own words hold the letters of any short text: what is lost has to be looked for by what it never writes."""
+    """Its own words hold the letters of any short text: what is looked for must be what it never writes."""
     deaf = CHATML.replace("{{ m['content'] }}", "{{ '(value)' if m['role'] == 'tool' else m['content'] }}")
     text = FolderTemplate(foreign(deaf)).render([("user", "go"), ("assistant", "look"), ("tool", "a door")])
-    assert "a door" in text and "value" not in text
+    assert "a door" in text
+    assert "value" not in text
 
 
 texts = st.text(st.characters(exclude_characters="<|", exclude_categories=("Cs",)), max_size=30)

@@ -58,7 +58,7 @@ def check_teacher_sight(config: TrainConfig) -> None:
         who = "teacher sees, and the student" if theirs else "student sees, and this teacher"
         why = f"the {who} reads text only: choose two models that see, or two of text"
     elif own and loss.served:
-        why = "student and teacher see, and vLLM gives a teacher no images: set reinforce.loss.distill.by = 'learner'"
+        why = "both models see, and vLLM gives a teacher no images: set reinforce.loss.distill.by = 'learner'"
     elif path is not None and own and processor_of(path) != processor_of(teacher):
         why = "it has another processor of images than the student, so images would be other tokens: make them one"
     if why:
