@@ -26,6 +26,8 @@ SPENT = "envgym.spent"
 THOUGHT = "envgym.thought"
 """In the info of a step that no world made: the turn is a thought (see `Turn.thought`)."""
 
+_MOST = 1024
+"""Versions that turns share, at a time."""
 _INT, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
 _NO_IDS: NDArray[np.int32] = np.zeros(0, np.int32)
 _NO_LOGPROBS: NDArray[np.float32] = np.zeros(0, np.float32)
@@ -33,9 +35,23 @@ _NO_IDS.flags.writeable = False
 _NO_LOGPROBS.flags.writeable = False
 
 
-@lru_cache(maxsize=1024)
+_ONE: dict[int, tuple[VersionRun, ...]] = {}
+
+
 def _shared(versions: tuple[VersionRun, ...]) -> tuple[VersionRun, ...]:
     """The first tuple with this value: nearly all turns of a training step were sampled by one version."""
+    if len(versions) != 1 or versions[0].start:
+        return _interned(versions)
+    known = _ONE.get(version := versions[0].version)  # a number has a quicker hash than a tuple of values
+    if known is None:
+        if len(_ONE) >= _MOST:
+            _ONE.clear()
+        known = _ONE[version] = versions
+    return known
+
+
+@lru_cache(maxsize=_MOST)
+def _interned(versions: tuple[VersionRun, ...]) -> tuple[VersionRun, ...]:
     return versions
 
 

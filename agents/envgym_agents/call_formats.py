@@ -104,7 +104,12 @@ def _read_xml(text: str, tools: Sequence[ToolSpec]) -> Found:
     calls = []
     for name, body in _FUNCTION.findall(text):
         spec = next((tool for tool in tools if tool.name == name.strip()), None)
-        arguments = {key.strip(): _typed(spec, key.strip(), value) for key, value in _PARAMETER.findall(body)}
+        arguments: dict[str, JsonValue] = {}
+        for key, value in _PARAMETER.findall(body):
+            if (key := key.strip()) in arguments:
+                told = f"{name.strip()[:80]} got its argument {key[:80]} twice; give each once"
+                return ParseError(message=told, text=text)
+            arguments[key] = _typed(spec, key, value)
         calls.append(ToolCall(name=name.strip(), arguments=arguments))
     return _checked(calls, tools) if calls else ParseError(message="a <function=...> that does not end", text=text)
 

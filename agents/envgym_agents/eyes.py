@@ -8,7 +8,7 @@ can be taken one by one, and refuses one that says something else then. Nothing 
 import hashlib
 import inspect
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from threading import Lock
@@ -23,8 +23,14 @@ __all__ = ["Eyes", "Seen", "eyes_of", "give_eyes"]
 
 _KEPT_BYTES = 256 << 20
 """Processed images that are kept, by the size of their tensors."""
+_TRIED = ((60, 90), (120, 60), (40, 160))
+"""Heights and widths that a processor is tried on: one that cuts images in pieces has different numbers of them."""
 _TEXT = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
 """What a processor gives for the text; everything else is for the image."""
+
+
+Join = Callable[[Sequence[Tensor]], Tensor]
+"""What a processor would give for several images, of what it gave for each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +69,7 @@ class Eyes:
         self._model, self._device = model.base_model, model.device
         self._kept: OrderedDict[bytes, Seen] = OrderedDict()
         self._lock = Lock()
-        self._check()
+        self._joins = self._check()
 
     def __deepcopy__(self, memo: object) -> "Eyes":
         """A copy of a model sees by the same: nothing here is the weights'."""
@@ -88,22 +94,29 @@ class Eyes:
         tensors = {name: value for name, value in found.items() if name not in _TEXT}
         return Seen(tuple(found["input_ids"][0].tolist()), tensors)
 
-    def _check(self) -> None:
-        """Two images of different sizes, together and one by one, must come to the same."""
+    def _check(self) -> dict[str, Join]:
+        """Images of different sizes, together and one by one, must come to the same; by which joins they do."""
         rng = np.random.default_rng(0)
-        images = [Image.fromarray(rng.integers(0, 256, (*size, 3), np.uint8)) for size in ((60, 90), (120, 60))]
-        texts = [self.token, f"{self.token}."]
+        images = [Image.fromarray(rng.integers(0, 256, (*size, 3), np.uint8)) for size in _TRIED]
+        texts = [self.token, *(f"{self.token}." for _ in images[1:])]
         try:
             together = self._process("".join(texts), images)
             alone = [self._process(text, [image]) for text, image in zip(texts, images, strict=True)]
-            joined = _joined([one.tensors for one in alone])
-        except (RuntimeError, TypeError, IndexError, AttributeError) as error:
+            joins = {
+                name: _join_to(whole, [one.tensors[name] for one in alone])
+                for name, whole in together.tensors.items()
+            }
+        except (RuntimeError, TypeError, LookupError, AttributeError) as error:
             raise ValueError(f"{self._name} cannot take images one by one: {error}") from error
-        same = together.tensors.keys() == joined.keys() and all(
-            torch.equal(value, joined[name]) for name, value in together.tensors.items()
-        )
+        found = {name: join for name, join in joins.items() if join is not None}
+        same = all(one.tensors.keys() == found.keys() for one in [together, *alone])
         if not same or together.ids != tuple(part for one in alone for part in one.ids):
             raise ValueError(f"{self._name} says something else of images together than of each by itself")
+        return found
+
+    def _joined(self, images: Sequence[bytes]) -> dict[str, Tensor]:
+        parts = [self.look(image).tensors for image in images]
+        return {name: join([part[name] for part in parts]) for name, join in self._joins.items()}
 
     @property
     def _name(self) -> str:
@@ -145,8 +158,7 @@ class Eyes:
         """What the model takes beside ids, for these images in the order of their places."""
         if not images:
             return {}
-        joined = _joined([self.look(image).tensors for image in images])
-        return {name: value.to(self._device) for name, value in joined.items()}
+        return {name: value.to(self._device) for name, value in self._joined(images).items()}
 
     def positions(self, ids: Sequence[int], images: Sequence[bytes]) -> Tensor | None:
         """Positions [A, L] of a context, where the model gives images places in space; None for plain counting."""
@@ -163,8 +175,33 @@ class Eyes:
         return positions[:, 0]  # type: ignore[no-any-return]
 
 
-def _joined(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+def _end_to_end(parts: Sequence[Tensor]) -> Tensor:
+    """Each image is a row, or as many rows as it has pieces."""
+    return torch.cat(list(parts))
+
+
+def _padded(parts: Sequence[Tensor]) -> Tensor:
+    """Each image is a row of its pieces, and zeros where another has more (LLaVA-NeXT)."""
+    found = parts[0].new_zeros(len(parts), max(part.shape[1] for part in parts), *parts[0].shape[2:])
+    for row, part in zip(found, parts, strict=True):
+        row[: part.shape[1]] = part[0]
+    return found
+
+
+def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
+    """All pieces of all images are one row (Idefics3, SmolVLM)."""
+    return torch.cat(list(parts), 1)
+
+
+def _join_to(whole: Tensor, parts: Sequence[Tensor]) -> Join | None:
+    """The way in which images' own tensors make up that of all; None where none does."""
+    for join in (_end_to_end, _padded, _side_by_side):
+        try:
+            if torch.equal(join(parts), whole):
+                return join
+        except (RuntimeError, IndexError):  # their shapes do not go together so
+            continue
+    return None
 
 
 def opened(image: bytes) -> Any:

@@ -4,6 +4,7 @@ A folder holds weights (safetensors), configuration and tokenizer together. Noth
 """
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -30,7 +31,7 @@ from envgym_agents.tokenizer import load_tokenizer
 
 __all__ = [
     "SIZES", "Shape", "check_config", "check_device", "empty_model", "load_model", "load_weights", "max_length",
-    "new_model", "parameters", "save_model", "sees", "shape_of", "weights_digest",
+    "new_model", "parameters", "processor_of", "save_model", "sees", "shape_of", "weights_digest",
 ]  # fmt: skip
 
 
@@ -124,6 +125,12 @@ def load_model(folder: str | Path, *, device: str = "cpu", dtype: str = "auto") 
 def sees(folder: str | Path) -> bool:
     """Whether a folder's model is one that sees: there is a processor of images beside it."""
     return any((Path(folder) / name).is_file() for name in _PROCESSORS)
+
+
+def processor_of(folder: str | Path) -> dict[str, Any]:
+    """What a folder says of how images become its model's input, by the file that says it."""
+    files = [Path(folder) / name for name in _PROCESSORS]
+    return {file.name: json.loads(file.read_text()) for file in files if file.is_file()}
 
 
 def empty_model(folder: str | Path) -> Any:

@@ -144,8 +144,10 @@ class OwnConversation:
 class FolderTemplate:
     """Any tokenizer with a chat template of its own.
 
-    Raises ValueError when it has none, or when its template can lay out none of the shapes tried: roles as they
-    are; tool messages as user messages with neighbours joined; and the system message inside the first user's.
+    A text is given as it is, or as one of several parts where the template takes it so only, as those of some
+    vision-language models do. Raises ValueError when it has none, or when its template can lay out none of the
+    shapes tried: roles as they are; tool messages as user messages with neighbours joined; and the system message
+    inside the first user's.
     """
 
     def __init__(self, tokenizer: Any, eyes: Eyes | None = None) -> None:
@@ -157,7 +159,8 @@ class FolderTemplate:
         self._special = sorted((text for text in special if len(text) > 1), key=len, reverse=True)
         self.actions: dict[str, int] = {}
         self.stop_ids = _stop_ids(tokenizer)
-        self._shape = self._fitting_shape()
+        self._shape, self._parted = self._fitting_shape()
+        self._lead = self._lead_text()
         self._picture = "" if eyes is None else self._picture_text()
         self.scaffolds = Scaffolds(self.render)
 
@@ -190,9 +193,14 @@ class FolderTemplate:
     def shown(self, message: Message) -> str:
         """What a message says, with `PICTURE` for each image; without eyes there are none to show."""
         if self.eyes is None or isinstance(message.content, str) or message.tool_calls:
-            return self.defused(spoken(message))
+            text = self.defused(spoken(message))
+            return self.kept(text) if message.role == "assistant" else text
         parts = (self.defused(part.text) if isinstance(part, TextPart) else PICTURE for part in message.content)
         return "".join(parts)
+
+    def kept(self, text: str) -> str:
+        """What a model said without the blank that the template itself puts before it when it is laid out again."""
+        return text.removeprefix(self._lead)
 
     def seen(self, ids: list[int], roles: Roles, images: Sequence[bytes]) -> tuple[list[int], Roles]:
         """Ids of rendered text with each image's placeholder made what the image takes, and whose they are then."""
@@ -211,6 +219,16 @@ class FolderTemplate:
         if self.eyes is None:
             return list(messages)
         return [(role, text.replace(PICTURE, self._picture)) for role, text in messages]
+
+    def _lead_text(self) -> str:
+        """The blank that stands before an assistant's text and is no part of the prompt of one; mostly ""."""
+        asked = [("user", "\ue000")]
+        try:
+            prompt, whole = self.render(asked), self.render([*asked, ("assistant", "\ue001"), *asked])
+        except (TemplateError, TypeError, KeyError, ValueError):  # it lays out no conversation that begins so
+            return ""
+        lead = whole.removeprefix(prompt).partition("\ue001")[0] if whole.startswith(prompt) else ""
+        return lead if lead.isspace() else ""
 
     def _picture_text(self) -> str:
         """What the chat template writes for an image between texts; "" where it writes that elsewhere."""
@@ -231,22 +249,27 @@ class FolderTemplate:
         return self._apply(_SHAPES[-1](messages))
 
     def _apply(self, messages: Sequence[tuple[str, str]]) -> str:
-        laid = [{"role": role, "content": text if self.eyes is None else _parts(text)} for role, text in messages]
+        laid = [{"role": role, "content": _parts(text) if self._parted else text} for role, text in messages]
         return self._laid_out.apply_chat_template(  # type: ignore[no-any-return]
             laid, tokenize=False, add_generation_prompt=True
         )
 
-    def _fitting_shape(self) -> int:
-        probe = [("system", "s"), ("user", "u"), ("assistant", "a"), ("tool", "t"), ("user", "v")]
+    def _fitting_shape(self) -> tuple[int, bool]:
+        """The first of the shapes that loses no text, and whether texts are parts in it."""
+        roles = ("system", "user", "assistant", "tool", "user")
+        probe = [(role, f"\ue000{number}\ue001") for number, role in enumerate(roles)]
         said = ""
-        for index, shape in enumerate(_SHAPES):
-            try:
-                text = self._apply(shape(probe))
-            except (TemplateError, TypeError, KeyError, ValueError) as error:
-                said = str(error)
-                continue
-            if all(part in text for part in "suatv"):
-                return index
+        for parted in (True,) if self.eyes is not None else (False, True):
+            self._parted = parted
+            for index, shape in enumerate(_SHAPES):
+                try:
+                    text = self._apply(shape(probe))
+                except (TemplateError, TypeError, KeyError, ValueError) as error:
+                    said = str(error)
+                    continue
+                # what was said before may be left out, as templates of thinking models do
+                if all(part in text or role == "assistant" for role, part in probe):
+                    return index, parted
         raise ValueError(
             f"this folder's chat template lays out no conversation with tools: {said or 'text is lost'}"
         )
@@ -331,7 +354,7 @@ class FolderConversation:
         self._ended = ids[-1] if ids and ids[-1] in self.template.stop_ids else None
         text = self.template.decode(ids[:-1] if self._ended is not None else ids)
         self.text += text
-        self.messages.append(("assistant", text))
+        self.messages.append(("assistant", self.template.kept(text)))
         return text
 
     def restart(self, messages: Sequence[Message]) -> Added:
@@ -384,7 +407,7 @@ _SHAPES = (_as_is, _alternating, _without_system)
 def _stop_ids(tokenizer: Any) -> tuple[int, ...]:
     """The end-of-sequence id and the usual end-of-turn ids that the vocabulary knows, ascending."""
     known = tokenizer.get_vocab()
-    names = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>")
+    names = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>", "<end_of_utterance>")
     ids = {known[name] for name in names if name in known}
     if tokenizer.eos_token_id is not None:
         ids.add(int(tokenizer.eos_token_id))

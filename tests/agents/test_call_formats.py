@@ -55,6 +55,8 @@ def test_nothing_a_model_says_raises(form, text):
         (XML, "<tool_call>{}</tool_call>", "without <function=NAME>"),
         (XML, "<function=put><parameter=path>a</parameter><parameter=text>b</parameter>"
               "<parameter=times>many</parameter></function>", "times='many' is not a valid integer"),
+        (XML, "<function=look><parameter=place>/a</parameter><parameter= place >/b</parameter></function>",
+              "look got its argument place twice; give each once"),
         (FENCED, "```tool\n{bad\n```", "no JSON"),
         (FENCED, "```tool\nimport os\n```", "calls alone"),
         (FENCED, "```tool_code\nlook(place=os.getcwd())\n```", "must be literal values"),

@@ -12,6 +12,7 @@ from envgym_agents.chat import LMAgents
 from envgym_agents.eyes import eyes_of
 from envgym_agents.learn.config import load
 from envgym_agents.learn.pack import batches, rows_of
+from envgym_agents.learn.resolve import check_sources
 from envgym_agents.learn.run import evaluate_folders, train
 from envgym_agents.learn.score import Scorer
 from envgym_agents.model import load_model, new_model, save_model
@@ -23,8 +24,16 @@ from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     CLIPImageProcessorPil,
+    Idefics3Config,
+    Idefics3ForConditionalGeneration,
+    Idefics3ImageProcessorPil,
+    Idefics3Processor,
     LlavaConfig,
     LlavaForConditionalGeneration,
+    LlavaNextConfig,
+    LlavaNextForConditionalGeneration,
+    LlavaNextImageProcessorPil,
+    LlavaNextProcessor,
     LlavaProcessor,
     PaddleOCRVLProcessor,
     PreTrainedTokenizerFast,
@@ -113,7 +122,47 @@ def llava():
     return LlavaForConditionalGeneration(config), processor
 
 
-@pytest.fixture(scope="module", params=[qwen, llava])
+def llava_next():
+    """An image is cut in pieces, more of a longer one; what one lacks is zeros."""
+    model, plain = llava()
+    kept = ("vision_config", "text_config")
+    config = LlavaNextConfig(
+        **{name: getattr(model.config, name) for name in kept}, image_token_id=model.config.image_token_id,
+        image_grid_pinpoints=[[32, 64], [64, 32], [32, 96], [64, 64]],
+    )  # fmt: skip
+    images = LlavaNextImageProcessorPil(
+        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32},
+        image_grid_pinpoints=config.image_grid_pinpoints,
+    )  # fmt: skip
+    processor = LlavaNextProcessor(
+        image_processor=images, tokenizer=plain.tokenizer, patch_size=8, vision_feature_select_strategy="default",
+        num_additional_image_tokens=1, image_token="<|image_pad|>", chat_template=LAYOUT,
+    )  # fmt: skip
+    return LlavaNextForConditionalGeneration(config), processor
+
+
+def idefics():
+    """The pieces of all images are one row, with marks between them in the text (SmolVLM, too)."""
+    tokenizer = words()
+    marks = ["<image>", "<fake_token_around_image>", "<end_of_utterance>"]
+    tokenizer.add_special_tokens({"additional_special_tokens": marks})
+    text = {
+        "model_type": "llama", "vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "pad_token_id": 0,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 2048,
+    }  # fmt: skip
+    vision = {
+        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "image_size": 32, "patch_size": 8,
+    }  # fmt: skip
+    token = tokenizer.convert_tokens_to_ids("<image>")
+    config = Idefics3Config(text_config=text, vision_config=vision, image_token_id=token, scale_factor=2)
+    images = Idefics3ImageProcessorPil(size={"longest_edge": 64}, max_image_size={"longest_edge": 32})
+    layout = LAYOUT.replace("<|vision_start|><|image_pad|><|vision_end|>", "<image>")
+    processor = Idefics3Processor(images, tokenizer, image_seq_len=4, chat_template=layout)
+    return Idefics3ForConditionalGeneration(config), processor
+
+
+@pytest.fixture(scope="module", params=[qwen, llava, llava_next, idefics])
 def sighted(request, tmp_path_factory):
     """A tiny model with random weights that came out of its folder, with its processor."""
     folder = tmp_path_factory.mktemp("sighted")
@@ -364,6 +413,30 @@ def test_a_model_of_text_refuses_pictures_in_a_line():
 
     with pytest.raises(Misconfigured, match="reads text only"):
         asyncio.run(act())
+
+
+def test_a_teacher_that_does_not_see_what_its_student_sees_is_refused_at_once(tmp_path):
+    model, processor = llava()
+    save_model(tmp_path / "sees", model, processor)
+    save_model(tmp_path / "text", new_model(300, size="tiny"), processor.tokenizer)
+    processor.image_processor.image_mean = [0.0, 0.0, 0.0]
+    save_model(tmp_path / "other", model, processor)
+
+    def check(student: str, teacher: str, **distill: str) -> None:
+        loss = {"kind": "distill", "distill": {"teacher": str(tmp_path / teacher), **distill}}
+        named = {"path": str(tmp_path / student)}
+        check_sources(load(base={"model": named, "reinforce": {"teaches": "all", "loss": loss}}))
+
+    check("sees", "sees")
+    check("text", "text")
+    for student, teacher, distill, said in (
+        ("text", "sees", {}, "the teacher sees, and the student reads text only"),
+        ("sees", "text", {}, "the student sees, and this teacher reads text only"),
+        ("sees", "sees", {"by": "vllm"}, "vLLM gives a teacher no images"),
+        ("sees", "other", {}, "another processor of images than the student"),
+    ):
+        with pytest.raises(ValueError, match=f"^reinforce.loss.distill.teacher = .*{teacher}': .*{said}"):
+            check(student, teacher, **distill)
 
 
 def test_a_sampler_that_gives_no_images_is_refused(sighted):

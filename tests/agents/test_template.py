@@ -55,6 +55,14 @@ def foreign(template):
     return made
 
 
+def test_text_that_a_template_would_lose_is_laid_out_in_another_shape():
+    """Its own words hold the letters of any short text: what is looked for must be what it never writes."""
+    deaf = CHATML.replace("{{ m['content'] }}", "{{ '(value)' if m['role'] == 'tool' else m['content'] }}")
+    text = FolderTemplate(foreign(deaf)).render([("user", "go"), ("assistant", "look"), ("tool", "a door")])
+    assert "a door" in text
+    assert "value" not in text
+
+
 texts = st.text(st.characters(exclude_characters="<|", exclude_categories=("Cs",)), max_size=30)
 observations = st.lists(
     st.builds(Message, role=st.sampled_from(["system", "user", "tool"]), content=texts), min_size=1, max_size=3

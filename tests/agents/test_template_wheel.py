@@ -28,12 +28,12 @@ def _templates() -> dict[str, str]:
 
 TEMPLATES = _templates()
 SPECIAL = ["<|im_start|>", "<|eot_id|>", "<|end|>", "<|assistant|>", "<|user|>", "<|system|>"]
-REFUSED = {f"{name}{kind}" for name in ("idefics3", "llava_next", "smolvlm") for kind in ("", "_training")}
-"""They take text only as one of several parts: refused when a folder is opened, before anything is played."""
+PARTED = {f"{name}{kind}" for name in ("idefics3", "llava_next", "smolvlm") for kind in ("", "_training")}
+"""They take text only as one of several parts, and put a blank before what an assistant says."""
 WORDS = ["look", "at the tests", "they fail", "apply 3", "now they pass \u00e9\u00df", " two\nlines ", "{'a': 1}"]
 
 
-def tokenizer(template: str) -> PreTrainedTokenizerFast:
+def tokenizer(template: str, end: str = "<|im_end|>") -> PreTrainedTokenizerFast:
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
@@ -42,7 +42,7 @@ def tokenizer(template: str) -> PreTrainedTokenizerFast:
     )
     core.train_from_iterator(["user assistant system tool", *WORDS], trainer)
     made = PreTrainedTokenizerFast(
-        tokenizer_object=core, bos_token="<s>", eos_token="<|im_end|>", additional_special_tokens=SPECIAL
+        tokenizer_object=core, bos_token="<s>", eos_token=end, additional_special_tokens=SPECIAL
     )
     made.chat_template = template
     return made
@@ -56,12 +56,7 @@ def test_the_wheel_with_the_templates_is_here():
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
 def test_a_shipped_template_is_built_incrementally_or_opens_a_segment(name):
-    made = tokenizer(TEMPLATES[name])
-    if name in REFUSED:
-        with pytest.raises(ValueError, match="chat template"):
-            FolderTemplate(made)
-        return
-    template = FolderTemplate(made)
+    template = FolderTemplate(tokenizer(TEMPLATES[name]))
     rng = np.random.default_rng(0)
     for system in (True, False):
         conversation, segments = template.open(), 0
@@ -80,3 +75,24 @@ def test_a_shipped_template_is_built_incrementally_or_opens_a_segment(name):
             conversation.said([*template.encode(str(rng.choice(WORDS))), template.stop_ids[-1]])
             roles = ["tool"] if turn % 2 else ["user"]
         assert segments >= 1
+
+
+@pytest.mark.parametrize("name", sorted(PARTED))
+def test_a_template_that_takes_text_as_parts_goes_on_in_one_segment(name):
+    if name not in TEMPLATES:
+        pytest.skip(f"{WHEEL} is not here; scripts/setup.sh downloads it")
+    made = tokenizer(TEMPLATES[name], "</s>" if "llava" in name else "<end_of_utterance>")
+    template = FolderTemplate(made)
+    conversation, place = template.open(), 0
+    for role, text in (("system", "look"), ("user", "at the tests"), ("tool", "they fail"), ("user", "")):
+        shown = [Message(role=role, content=text)] if role != "system" else [
+            Message(role=role, content=text), Message(role="user", content="apply 3")
+        ]  # fmt: skip
+        added = conversation.show(shown)
+        assert (added.segment, added.position) == (0, place), "a template that extends its past opens no segment"
+        assert conversation.ids == template.encode(template.render(conversation.messages))
+        assert text in template.decode(added.ids)
+        assert sum(count for _role, count in added.roles) == len(added.ids)
+        said = [*template.encode(" now they pass"), made.eos_token_id]
+        assert conversation.said(said) == " now they pass"
+        place = len(conversation.ids)

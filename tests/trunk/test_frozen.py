@@ -65,3 +65,26 @@ def test_quick_refuses_what_it_would_change():
     for odd, why in ((Open, "none"), (Loose, "none"), (Named, "'a'")):
         with pytest.raises(TypeError, match=why):
             quick(odd)
+
+
+def test_one_of_a_subclass_stays_one_and_fields_of_a_base_are_refused():
+    class Doubled(Pair):
+        @property
+        def twice(self) -> int:
+            return 2 * self.first
+
+    made = Doubled(3)
+    assert type(made) is Doubled and made.twice == 6 and type(Pair(1)) is Pair
+    with pytest.raises(ValueError, match="first is -1"):
+        Doubled(-1)
+
+    @dataclass(frozen=True, slots=True)
+    class Parent:
+        left: int
+
+    with pytest.raises(TypeError, match="fields are all their own, and Child has others"):
+
+        @quick
+        @dataclass(frozen=True, slots=True)
+        class Child(Parent):
+            right: int = 0

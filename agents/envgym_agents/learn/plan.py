@@ -45,7 +45,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will run, in order, and on what."""
+    """What will run, in order, and on what.
+
+    minutes: the most that warm start and RL may take by the configuration, None where it sets no such bound.
+    """
 
     stages: tuple[str, ...]
     devices: tuple[Device, ...]
@@ -53,7 +56,7 @@ class Plan:
     tokens: int
     work: Work
     rate: float | None
-    minutes: float | None = None
+    minutes: tuple[float | None, float | None] = (None, None)
 
     def check(self) -> None:
         """Raise ValueError when a device cannot hold its part, with the settings that would change it."""
@@ -78,18 +81,30 @@ class Plan:
 
     def _time(self) -> list[str]:
         """How long it takes, as far as it can be told, and what ends it sooner."""
-        until = [] if self.minutes is None else [
-            f"  RL ends after {self.minutes:g} minutes (reinforce.minutes), however far it is then"
+        warm, reinforce = self.minutes
+        ends = (("the warm start", warm, "warm_start.minutes"), ("RL", reinforce, "reinforce.minutes"))
+        until = [
+            f"  {what} ends after {most:g} minutes ({field}), however far it is then"
+            for what, most, field in ends if most is not None
         ]  # fmt: skip
         if self.rate is None:
             return ["  how long that takes is not known: the device is not here", *until]
-        shares = {name.replace("_", " "): one / self.rate / 60 for name, one in asdict(self.work).items() if one}
-        each = ", ".join(f"{name} {one:,.1f}" for name, one in shares.items())
+        shares = {name: one / self.rate / 60 for name, one in asdict(self.work).items() if one}
+        each = ", ".join(f"{name.replace('_', ' ')} {one:,.1f}" for name, one in shares.items())
+        first = shares.pop("warm_start", 0.0)
+        rest = sum(shares.values())
+        taken, whole = _bounded(first, warm) + _bounded(rest, reinforce), first + rest
+        cut = f", of which a bound on time lets at most {taken:,.1f} happen" if taken < whole else ""
         return [
-            f"  about {sum(shares.values()):,.1f} minutes of arithmetic at {self.rate / 1e9:,.1f} GFLOP/s, which a "
-            f"matrix product reaches here now ({each}); what worlds take, and who samples elsewhere, comes on top",
+            f"  about {whole:,.1f} minutes of arithmetic at {self.rate / 1e9:,.1f} GFLOP/s, which a "
+            f"matrix product reaches here now ({each}){cut}; what worlds take, and who samples elsewhere, comes on "
+            "top",
             *until,
         ]
+
+
+def _bounded(minutes: float, most: float | None) -> float:
+    return minutes if most is None else min(minutes, most)
 
 
 def plan_of(
@@ -113,7 +128,8 @@ def plan_of(
     work = work_of(config, facts, tokens=tokens, played=sampled, frozen=frozen_of(facts, config))
     if rate is None and here:
         rate = _rate(config.device, config.learner.precision)
-    return Plan(_stages(config), devices, episodes, tokens, work, rate, config.reinforce.minutes)
+    most = (config.warm_start.minutes if work.warm_start else None, config.reinforce.minutes)
+    return Plan(_stages(config), devices, episodes, tokens, work, rate, most)
 
 
 def _devices_here(config: TrainConfig, facts: Facts, there: int | None, *, apart: bool) -> tuple[Device, ...]:

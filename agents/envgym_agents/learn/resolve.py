@@ -23,7 +23,7 @@ from envgym_agents.learn.config_sampler import Sampler
 from envgym_agents.learn.past import store_at
 from envgym_agents.learn.play import Scripted
 from envgym_agents.learn.staleness import staleness_of
-from envgym_agents.learn.teacher import check_tokenizers
+from envgym_agents.learn.teacher import check_teacher_sight, check_tokenizers
 from envgym_agents.learn.values.valuation import try_scheme
 from envgym_agents.model import check_config, check_device, sees, shape_of
 from envgym_agents.policies.chosen import opener
@@ -203,6 +203,7 @@ def check_sources(config: TrainConfig, *, weights: bool = True) -> None:
         store_at(past.path)
     if loss.kind == "distill":
         check_folder("reinforce.loss.distill.teacher", loss.distill.teacher, weights=weights)
+        check_teacher_sight(config)
         own = config.model.path or config.model.tokenizer
         if own is not None:  # a tokenizer that is trained is compared when it is there
             check_tokenizers(load_tokenizer(own), load_tokenizer(loss.distill.teacher), loss.distill.teacher)

@@ -13,11 +13,12 @@ from envgym_agents.hub import SAFELY
 from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.config_sampler import Sampler
 from envgym_agents.learn.pack import Row
+from envgym_agents.model import processor_of, sees
 from envgym_agents.policies.chosen import engine_settings, opener
 from envgym_agents.policies.vllm.telling import Telling
 from envgym_agents.tokenizer import load_tokenizer
 
-__all__ = ["Teacher", "check_teacher", "check_tokenizers", "served_teacher", "told"]
+__all__ = ["Teacher", "check_teacher", "check_teacher_sight", "check_tokenizers", "served_teacher", "told"]
 
 Teacher = Callable[[Sequence[Sequence[int]]], list[NDArray[np.float32]]]
 """For each context the log-probabilities of its ids but the first."""
@@ -45,6 +46,23 @@ def check_teacher(config: TrainConfig, tokenizer: Any, width: int) -> None:
         raise ValueError(
             f"{_FIELD} = {wanted.teacher!r}: its output layer has {theirs} ids, and the tokenizer {len(tokenizer)}"
         )
+
+
+def check_teacher_sight(config: TrainConfig) -> None:
+    """Raise ValueError where student and configured teacher would not see the same images, if one of them sees."""
+    loss, path = config.reinforce.loss, config.model.path
+    teacher = loss.distill.teacher
+    own, theirs = path is not None and sees(path), sees(teacher)
+    why = ""
+    if own != theirs:
+        who = "teacher sees, and the student" if theirs else "student sees, and this teacher"
+        why = f"the {who} reads text only: choose two models that see, or two of text"
+    elif own and loss.served:
+        why = "both models see, and vLLM gives a teacher no images: set reinforce.loss.distill.by = 'learner'"
+    elif path is not None and own and processor_of(path) != processor_of(teacher):
+        why = "it has another processor of images than the student, so images would be other tokens: make them one"
+    if why:
+        raise ValueError(f"{_FIELD} = {teacher!r}: {why}")
 
 
 @contextmanager

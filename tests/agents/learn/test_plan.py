@@ -191,6 +191,13 @@ def test_the_time_is_that_of_learning_and_of_sampling_where_this_process_samples
     assert f"about {minutes:,.1f} minutes of arithmetic at 1.0 GFLOP/s" in time
     assert f"sampling {plan.work.sampling / 1e9 / 60:,.1f}" in time
     assert until == "  RL ends after 5 minutes (reinforce.minutes), however far it is then"
+    assert "a bound on time" not in time
+    warm = {"episodes_per_task": 1, "max_updates": 1000, "rows": 16, "minutes": 0.5}
+    bounded = small(reinforce={**reinforce, "minutes": 0.25}, model=model, warm_start=warm)
+    *_, time, first, second = plan_of(bounded, facts, there=1 << 40, rate=1e9).lines()
+    assert "of which a bound on time lets at most 0.8 happen" in time  # half a minute and a quarter
+    assert first == "  the warm start ends after 0.5 minutes (warm_start.minutes), however far it is then"
+    assert second == "  RL ends after 0.25 minutes (reinforce.minutes), however far it is then"
     for elsewhere in ({"sampler": {"kind": "vllm"}}, {"cluster": {"workers": 1}}):
         other = small(reinforce=reinforce, model=model, **elsewhere)
         assert work_of(other, facts, tokens=10, played=100).sampling == 0

@@ -54,6 +54,11 @@ def test_a_file_that_is_named_without_its_folder_is_the_only_one_of_that_name() 
     assert at_the_desk(task).reward == 1.0
 
 
+def test_a_mail_that_is_named_by_its_subject_is_the_only_one_of_that_subject() -> None:
+    task = service_tasks(386, service="office", difficulty=1)[385]  # two mails had that subject
+    assert at_the_desk(task, 385).reward == 1.0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("service", ["files", "office", "retail"])
 def test_each_level_but_the_fifth_takes_the_clerk_longer_than_the_one_before(service: str) -> None:

@@ -6,6 +6,7 @@ are the same database.
 
 import datetime
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,7 @@ def draw_office(rng: np.random.Generator, level: int) -> tuple[dict[str, Any], C
                 "start": start,
                 "end": start + 1,
             }
-    mails = {}
+    mails: dict[str, Any] = {}
     for number, topic in enumerate((*_TOPICS, *_TOPICS, *_TOPICS), 1):
         code = f"{topic[:2].upper()}-{int(rng.integers(1000, 9999))}"
         mails[str(number)] = {
@@ -169,11 +170,18 @@ def draw_office(rng: np.random.Generator, level: int) -> tuple[dict[str, Any], C
             "sender": pick(rng, contacts),
             "label": "",
             "forwarded": [],
-            "subject": f"{topic} {words.title(rng)}",
+            "subject": _subject(rng, topic, [mail["subject"] for mail in mails.values()]),
             "body": f"The reference is {code}.",
         }
     db = {"contacts": contacts, "events": events, "mails": mails}
     return db, pick(rng, _BY_LEVEL[level])(rng, db)
+
+
+def _subject(rng: np.random.Generator, topic: str, others: Sequence[str]) -> str:
+    """One that no other mail has: users name a mail by it."""
+    while (subject := f"{topic} {words.title(rng)}") in others:
+        pass
+    return subject
 
 
 def _see(day: str) -> ToolCall:
