@@ -129,7 +129,8 @@ def main():
     took = {"click": [], "tree": [], "picture": []}
     for at in range(repeats):
         for name, work in (
-            ("click", lambda at=at: plain.click(digits[at % len(digits)])), ("tree", plain.tree), ("picture", plain.picture),
+            ("click", lambda at=at: plain.click(digits[at % len(digits)])), ("tree", plain.tree),
+            ("picture", plain.picture),
         ):  # fmt: skip
             began = time.perf_counter()
             work()

@@ -3,10 +3,11 @@
 Reset and step are the environment's: what an agent waits for, from its action to what it is shown, home and state
 key included. Beside them stand floors of the same run, on the same display: for the reset, the same application's
 process start until it has a window, without emptying anything; for a look with tree and picture, and for the step,
-GNOME's libatspi, Xlib and zlib alone (`_desktop_floor.py`: the same content, and a click that is not waited for).
-Below the step stand our own click and look without the environment. For a new environment that takes a display which
+GNOME's libatspi, Xlib and zlib alone (`_desktop_floor.py`: the same content, a click that is not waited for). Below
+the step stand our own click and look without the environment. For a new environment that takes a display which
 waited, there is one that opens its own; for memory, a display without application. The tree is the calculator's: 81
-elements of the toolkit, of which 36 are told. Memory is the proportional share (PSS) of all processes of the sandboxes.
+elements of the toolkit, of which 36 are told. Memory is the proportional share (PSS) of all processes of the
+sandboxes.
 """
 
 import asyncio
@@ -142,7 +143,12 @@ def main(arguments=None):
     rows = [
         Row("warm reset", mid["reset"], launch, "start of the application", "ms", 300.0, absolute=True),
         Row(
-            "step: click, tree, screenshot", mid["step"], mid["click"] + mid["plain look"], plain, "ms", 60.0,
+            "step: click, tree, screenshot",
+            mid["step"],
+            mid["click"] + mid["plain look"],
+            plain,
+            "ms",
+            60.0,
             absolute=True,
         ),
         Row("tree and screenshot", mid["view"], mid["plain look"], plain, "ms"),

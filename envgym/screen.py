@@ -312,7 +312,7 @@ class Screen(Protocol):
         ...
 
     async def ended(self) -> None:
-        """Wait until the display is gone, by itself or with its sandbox; may be cancelled. No other call meanwhile."""
+        """Wait until the display is gone, by itself or with its sandbox. May be cancelled; no call meanwhile."""
         ...
 
     async def close(self) -> None:

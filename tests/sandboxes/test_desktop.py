@@ -14,13 +14,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from envgym_sandboxes.desktop.inside.home import CLOSED, digests
 from envgym_sandboxes.desktop.inside.leavings import contents, grounds, layers, put_back
-from envgym_sandboxes.desktop.inside.png import Png
 from envgym_sandboxes.desktop.inside.programs import listens
-from envgym_sandboxes.desktop.inside.rest import FRAME_MS, START_MS, Clocks, clocks, descendants, threads
+from envgym_sandboxes.desktop.inside.rest import descendants
 from envgym_sandboxes.desktop.screen import open_desktop
 
 from envgym.errors import EnvironmentFailure, InfrastructureFailure, SandboxUnavailable
@@ -48,57 +46,6 @@ def on_screen(make: Callable[[], Any], use: Callable[[Sandbox, Screen], Coroutin
             await use(sandbox, screen)
 
     asyncio.run(run())
-
-
-POLL = "import select\nprint(flush=True)\nfor _ in range(500): select.poll().poll({})"
-EPOLL = "import select\nprint(flush=True)\nfor _ in range(500): select.epoll().poll({})"
-SLEEP = "import time\nprint(flush=True)\nfor _ in range(500): time.sleep({})"
-
-
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="poll(2) has no number here; fix: a machine with x86-64")
-@pytest.mark.parametrize(
-    ("code", "due", "blind"),
-    [
-        (POLL.format(60), True, False), (POLL.format(60_000), False, False), (POLL.format(-1), False, False),
-        (EPOLL.format(0.06), True, False), (EPOLL.format(60), False, False), (SLEEP.format(60), False, True),
-    ],
-)  # fmt: skip
-def test_who_sleeps_until_a_near_timer_is_not_at_rest(code: str, due: bool, blind: bool) -> None:
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        until = time.monotonic() + 10
-        while not (found := clocks(threads(os.getpid()), START_MS)).due and due and time.monotonic() < until:
-            time.sleep(0.001)
-        while found.blind != blind and time.monotonic() < until:  # it has not gone to sleep yet
-            found = clocks(threads(os.getpid()), START_MS)
-        child.kill()
-    assert (bool(found.due), found.blind) == (due, blind)
-
-
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="poll(2) has no number here; fix: a machine with x86-64")
-def test_a_frame_and_a_half_is_waited_for() -> None:
-    with subprocess.Popen([sys.executable, "-c", POLL.format(25)], stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        until = time.monotonic() + 10
-        while not clocks(threads(os.getpid()), FRAME_MS).due:
-            assert time.monotonic() < until
-        child.kill()
-
-
-def test_what_a_terminal_still_has_to_hand_on_is_not_seen() -> None:
-    master, slave = os.openpty()
-    code = "import fcntl, termios\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)\nprint(flush=True)\ninput()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=slave, stdout=subprocess.PIPE, start_new_session=True
-    ) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        assert clocks(threads(os.getpid()), START_MS) == Clocks("", True)
-        child.kill()
-    os.close(master)
-    os.close(slave)
 
 
 @pytest.mark.slow
@@ -146,28 +93,6 @@ def test_a_bus_is_there_when_it_takes_connections_and_not_before(tmp_path):
         bus.listen()
         assert listens(path)
     assert not listens(path), "nobody is there any more"
-
-
-def test_a_png_has_the_pixels_in_their_order():
-    size, rows = ppm(Png((1, 2)).of(bytes([1, 2, 3, 0, 4, 5, 6, 0])))
-    assert (size, rows) == ((1, 2), bytes([0, 3, 2, 1, 0, 6, 5, 4]))
-    with pytest.raises(ValueError, match="bytes of pixels"):
-        Png((1, 1)).of(b"abc")
-
-
-def test_a_png_hangs_on_its_pixels_alone_and_not_on_the_picture_before():
-    width, height = size = (31, 61)  # bands of 24, 24 and 13 rows
-    rng = np.random.default_rng(0)
-    pixels = rng.integers(256, size=(height, width, 4), dtype=np.uint8)
-    one = Png(size)
-    for row in (0, 23, 24, 47, 48, 60, 5, None):
-        if row is not None:
-            pixels[row, int(rng.integers(width))] ^= 255
-        made = one.of(pixels.tobytes())
-        assert made == Png(size).of(pixels.tobytes())
-        rows = np.frombuffer(ppm(made)[1], dtype=np.uint8).reshape(height, 3 * width + 1)
-        assert not rows[:, 0].any()
-        assert (rows[:, 1:].reshape(height, width, 3) == pixels[:, :, 2::-1]).all()
 
 
 def test_descendants_are_the_living_ones_below_a_process():

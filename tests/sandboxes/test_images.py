@@ -390,3 +390,16 @@ def test_an_image_is_a_world_of_its_own(make, run, world, base_image):
 
     run(main())
     assert content_digest(base_image.root)[0] == base_image.digest, "nothing of it was written to"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's builds mount anything here; fix: run as root")
+def test_what_a_failed_build_has_mounted_is_not_emptied_with_its_folder(tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "kept").write_text("k")
+    script = f'mkdir tree && mount --bind "{shared}" tree && touch tree/seen; exit 3'
+    with Store(tmp_path / "store").scratch() as place:
+        with pytest.raises(InfrastructureFailure, match="status 3"):
+            build_module._run(["/bin/sh", "-c", script], recipes()["desktop"], place)
+        assert not os.path.ismount(place / "tree"), "it ended with the build"
+    assert sorted(path.name for path in shared.iterdir()) == ["kept", "seen"]

@@ -77,12 +77,23 @@ def _mirrors(suite: str) -> list[str]:
     return [line.format(suite=suite) for line in _MIRRORS]
 
 
+def _apart(command: list[str]) -> list[str]:
+    """The same, where root's mounts are seen by nobody else and end with it, as all its processes do.
+
+    mmdebstrap binds the machine's own /dev/shm into the tree that it makes. Killed, it leaves that there, and who
+    then removes the tree empties /dev/shm.
+    """
+    if os.geteuid() != 0:
+        return command  # mmdebstrap itself is in namespaces then
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *command]
+
+
 def _run(command: list[str], recipe: Recipe, place: Path) -> None:
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "TMPDIR": str(place)}
     environment |= {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
     environment |= {"SOURCE_DATE_EPOCH": str(recipe.epoch), "HOME": str(place)}
     done = subprocess.run(
-        command, env=environment, cwd=place, capture_output=True, text=True, check=False, timeout=_LONGEST_S
+        _apart(command), env=environment, cwd=place, capture_output=True, text=True, check=False, timeout=_LONGEST_S
     )
     if done.returncode:
         raise InfrastructureFailure(f"mmdebstrap ended with status {done.returncode}: {done.stderr[-2000:]}")

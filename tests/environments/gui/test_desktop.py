@@ -340,7 +340,7 @@ def test_a_closed_backend_is_held_by_no_display_that_waited():
             with suppress(SandboxDied):
                 await another.sandbox.exec(["/bin/sh", "-c", "kill -9 -1"])
             async with asyncio.timeout(60):
-                while any(another in kind for kind in displays._waiting[backend].values()):
+                while any(another in kind for kind in displays._waiting[backend].values()):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         async with asyncio.timeout(60):
             await display.screen.ended()

@@ -26,6 +26,8 @@ _HEAD_BYTES = 16
 _INT = struct.Struct("<I")
 _PIECE = 1 << 18
 _NUMBERS = {"y": "<B", "n": "<h", "q": "<H", "i": "<i", "u": "<I", "x": "<q", "t": "<Q", "d": "<d"}
+_ALIGNED = dict.fromkeys("({xtd", 8) | dict.fromkeys("nq", 2) | dict.fromkeys("ygv", 1)
+"""Where types begin; all others at multiples of four."""
 _BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
 
 _Reader = Callable[[bytes, int], tuple[Any, int]]
@@ -35,8 +37,8 @@ _Reader = Callable[[bytes, int], tuple[Any, int]]
 class Call(NamedTuple):
     """A question to an object.
 
-    gives: the type of the answer; "" is none, "vs" a variant that holds an "s". takes: the types of what is `given`,
-    of "s", "u", "i", "as". starts: a service that does not run yet is started for it.
+    gives: the type of the answer; "" is none, "vs" a variant that holds an "s". takes: the types of what is
+    `given`, of "s", "u", "i", "as". starts: a service that does not run yet is started for it.
     """
 
     name: str
@@ -186,9 +188,7 @@ def _template(call: Call) -> bytes:
     return _message(_CALL, fields, bytes(body), 0, flags=0 if call.starts else _NO_AUTO_START)
 
 
-def _message(
-    kind: int, fields: dict[int, tuple[str, Any]], body: bytes, serial: int, *, flags: int = 0
-) -> bytes:
+def _message(kind: int, fields: dict[int, tuple[str, Any]], body: bytes, serial: int, *, flags: int = 0) -> bytes:
     told = bytearray()
     for code, (type_, value) in fields.items():
         told += bytes(-len(told) % 8) + bytes([code, 1]) + type_.encode() + b"\0"
@@ -256,7 +256,7 @@ def _reader(signature: str) -> tuple[_Reader, str]:
     kind, rest = signature[0], signature[1:]
     if kind == "a":
         inside, after = _reader(rest)
-        return _array(inside, 8 if rest[0] in "({xtd" else 2 if rest[0] in "nq" else 1 if rest[0] in "yg" else 4), after
+        return _array(inside, _ALIGNED.get(rest[0], 4)), after
     if kind in "({":
         parts = []
         while rest[0] not in ")}":

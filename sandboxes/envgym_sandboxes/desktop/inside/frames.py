@@ -67,8 +67,8 @@ class Frames:
         if not attached:
             return None
         visual = c_void_p(self._x.XDefaultVisual(self._display, c_int(0)))
-        form = (c_uint(24), c_int(_Z_PIXMAP), c_void_p(segment.address), byref(segment), c_uint(width), c_uint(height))
-        return c_void_p(shm.XShmCreateImage(self._display, visual, *form))
+        form = (c_uint(24), c_int(_Z_PIXMAP), c_void_p(segment.address), byref(segment))
+        return c_void_p(shm.XShmCreateImage(self._display, visual, *form, c_uint(width), c_uint(height)))
 
     def take(self) -> bytes:
         """The whole screen, four bytes a pixel: blue, green, red, nothing. The pointer is not in it."""

@@ -6,6 +6,7 @@ picture before are taken as they were. The bytes hang on the pixels alone. No fi
 
 import struct
 import zlib
+from itertools import cycle
 
 __all__ = ["Png"]
 
@@ -14,6 +15,7 @@ _ROWS = 24
 _HEAD = b"\x78\x01"  # zlib's: deflate in 32 KiB, the fastest level
 _LAST = b"\x03\x00"  # an empty last block
 _ADLER = 65521
+_NONE = (b"", 1, 0)
 
 
 class Png:
@@ -35,14 +37,15 @@ class Png:
         size = 4 * width * _ROWS
         new, old = memoryview(pixels), memoryview(self._pixels)
         self._bands = [
-            self._bands[at // size] if new[at : at + size] == old[at : at + size] else _band(pixels[at : at + size], width)
-            for at in range(0, len(pixels), size)
+            band if new[at : at + size] == old[at : at + size] else _band(pixels[at : at + size], width)
+            for at, band in zip(range(0, len(pixels), size), self._bands or cycle((_NONE,)), strict=False)
         ]
         self._pixels = pixels
         check = 1
         for _data, adler, length in self._bands:
             check = _joined(check, adler, length)
-        stream = b"".join((_HEAD, *(data for data, _adler, _length in self._bands), _LAST, struct.pack(">I", check)))
+        packed = (data for data, _adler, _length in self._bands)
+        stream = b"".join((_HEAD, *packed, _LAST, struct.pack(">I", check)))
         head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
         parts = ((b"IHDR", head), (b"IDAT", stream), (b"IEND", b""))
         self._made = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts)

@@ -3,9 +3,10 @@
 No program needs to say anything for that, and no time is guessed: on a busy machine a program that has something to
 do is runnable, however long it waits for a processor. Where all threads sleep in two looks and none was switched to
 between them, there was an instant at which all slept, and only a clock can wake them. The kernel tells for how long
-they asked poll(2) or epoll_wait(2): who sleeps until a timer of its own that is due very soon is not at rest. That is
-so of a program's next frame, which shows what has changed, and for longer as it starts. Later timers are not foreseen. Where a clock cannot be read, or a terminal is open, whose bytes a thread of
-the kernel hands on, nobody may have been switched to for a while.
+they asked poll(2) or epoll_wait(2): who sleeps until a timer of its own that is due very soon is not at rest. That
+is so of a program's next frame, which shows what has changed, and for longer as it starts. Later timers are not
+foreseen. Where a clock cannot be read, or a terminal is open, whose bytes a thread of the kernel hands on, nobody
+may have been switched to for a while.
 """
 
 import os
@@ -25,8 +26,8 @@ _WATCH_S = 0.001  # of one thread that is known to be at work, which costs a twe
 FRAME_MS = 25
 """A program's next frame is due within it: a frame of 16.7 ms and a half.
 
-GDK counts from the last frame's smoothed time, a whole number of frames after those before it, which is up to half a
-frame ahead of the real one. It was seen to ask for up to 20 ms.
+GDK counts from the last frame's smoothed time, a whole number of frames after those before it, which is up to half
+a frame ahead of the real one. It was seen to ask for up to 20 ms.
 """
 START_MS = 100
 """Of a program that starts: Gnumeric, for one, takes the focus back 50 ms after its window is there."""
@@ -34,8 +35,11 @@ _RESTING = "STtZXI"
 _KNOWN = os.uname().machine == "x86_64"
 _MS_AT = {"7": 3, "232": 4, "281": 4}
 """Of poll, epoll_wait and epoll_pwait: which word of a call tells for how many milliseconds."""
-_CLOCK_AT = {"23": 5, "35": 1, "230": 3, "270": 5, "271": 3}
-"""Of select, nanosleep, clock_nanosleep, pselect6 and ppoll: which word is the address of a time, which is not read."""
+_CLOCK_AT = {"23": 5, "35": 1, "230": 3, "270": 5, "271": 3, "219": 0}
+"""Of select, nanosleep, clock_nanosleep, pselect6 and ppoll: which word is the address of a time, which is unread.
+
+Of restart_syscall, the rest of an interrupted sleep, nothing is told.
+"""
 
 
 def descendants(root: int, *, ended: bool = False) -> set[int]:
@@ -120,10 +124,10 @@ class Clocks(NamedTuple):
     blind: bool = False
 
 
-def clocks(threads: Iterable[str], soon_ms: int) -> Clocks:
+def clocks(sleeping: Iterable[str], soon_ms: int) -> Clocks:
     """Until when threads sleep, given by their directories in /proc. Where nobody may know, some are not seen."""
     blind = not _KNOWN
-    for thread in threads:
+    for thread in sleeping:
         _, _, pid, _, number = thread.split("/")
         blind = blind or (pid == number and _at_terminal(pid))
         try:
