@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import stat
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -390,3 +391,33 @@ def test_an_image_is_a_world_of_its_own(make, run, world, base_image):
 
     run(main())
     assert content_digest(base_image.root)[0] == base_image.digest, "nothing of it was written to"
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_a_builder_left_mounted_of_the_host_is_taken_off_and_not_emptied(tmp_path, killed):
+    """A killed mmdebstrap left /dev/shm bound in its tree, and removing the tree emptied the host's."""
+    host = tmp_path / "of the host"
+    host.mkdir()
+    (host / "kept").write_text("kept")
+    store = Store(tmp_path / "images")
+
+    def bind(place: Path) -> Path:
+        inside = place / "tree" / "dev shm"
+        inside.mkdir(parents=True)
+        done = subprocess.run(["mount", "--bind", str(host), str(inside)], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"this user cannot mount: {done.stderr.strip()}")
+        return inside
+
+    if killed:  # its maker is dead: the next one finds it
+        place = store.top / "making-999999999-1-1-1"
+        place.mkdir(parents=True)
+        inside = bind(place)
+        with store.scratch():
+            pass
+    else:
+        with store.scratch() as place:
+            inside = bind(place)
+    assert (host / "kept").read_text() == "kept"
+    assert not place.exists()
+    assert str(inside).replace(" ", "\\040") not in Path("/proc/self/mountinfo").read_text()
