@@ -410,7 +410,8 @@ def test_what_a_builder_left_mounted_of_the_host_is_taken_off_and_not_emptied(tm
         return inside
 
     if killed:  # its maker is dead: the next one finds it
-        place = store.top / "making-999999999-1-1-1"
+        pid, _start, *rest = new_name().split("-")
+        place = store.top / "-".join([f"making-{pid}", "1", *rest])
         place.mkdir(parents=True)
         inside = bind(place)
         with store.scratch():

@@ -191,10 +191,10 @@ class Store:
 
 
 def _remove(place: Path) -> None:
-    """Remove a directory, but nothing of what is mounted in it: a builder that was killed leaves the host's own
-    directories bound there (/dev/shm), and whoever walked into them would empty the host's.
+    """Remove a directory, but nothing of what is mounted in it.
 
-    What cannot be taken off stays, with the directory, and the log "envgym" says so.
+    A builder that was killed leaves the host's own directories bound there (/dev/shm), and whoever walked into them
+    would empty the host's. What cannot be taken off stays, with the directory, and the log "envgym" says so.
     """
     with contextlib.suppress(OSError):
         for mount in reversed(_mounts_in(place)):
