@@ -343,7 +343,9 @@ def test_a_student_that_sees_learns_from_a_teacher_that_does(sighted, estimate):
         async with TransformerPolicy(model) as policy:
             makers = LMAgents(policy, template_for(processor, eyes_of(model)), "text", Sampling(max_tokens=6))
             agent = makers(Task(id="gallery", prompt=""), seed=1)
-            return await play(Gallery(), {agent.name: agent}, origin=Origin("e", 1), rollout=Rollout(Limits(turns=2)))
+            return await play(
+                Gallery(), {agent.name: agent}, origin=Origin("e", 1), rollout=Rollout(Limits(turns=2))
+            )
 
     episode = asyncio.run(run())
     images = {name: content for step in steps_of(episode) for name, content in step.images.items()}
