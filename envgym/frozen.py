@@ -1,8 +1,8 @@
 """Frozen dataclasses whose constructor is quick, for the few that every recorded turn makes.
 
 A frozen dataclass writes each field by `object.__setattr__` and its name. Here an instance is for that moment one
-of a class with the same slots that is not frozen, whose fields are plainly assigned. That is a multiple quicker, and
-nothing else changes: same arguments, defaults, equality, and no way to set a field afterwards.
+of a class with the same slots that is not frozen, whose fields are plainly assigned, which is a multiple quicker.
+Nothing else changes: same arguments, defaults, equality, and no way to set a field afterwards.
 """
 
 from dataclasses import MISSING, Field, fields

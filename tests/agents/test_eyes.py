@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from copy import deepcopy
 from dataclasses import replace
 from io import BytesIO
 
@@ -10,11 +11,12 @@ import pytest
 import torch
 from envgym_agents.chat import LMAgents
 from envgym_agents.eyes import eyes_of
-from envgym_agents.learn.config import load
+from envgym_agents.learn.config import Reinforce, load
 from envgym_agents.learn.pack import batches, rows_of
 from envgym_agents.learn.resolve import check_sources
 from envgym_agents.learn.run import evaluate_folders, train
 from envgym_agents.learn.score import Scorer
+from envgym_agents.learn.update import Learner, adamw
 from envgym_agents.model import load_model, new_model, save_model
 from envgym_agents.policies.chosen import policy_over
 from envgym_agents.policies.transformer import TransformerPolicy
@@ -330,6 +332,39 @@ def test_a_learner_says_of_a_stored_episode_what_the_sampler_said(sighted, tmp_p
     blind = Scorer(new_model(300, size="tiny"))
     with pytest.raises(ValueError, match="reads text only"):
         blind.score(batches(rows, max_tokens=10_000, share_prefixes=False)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimate", ["sampled", "exact"])
+def test_a_student_that_sees_learns_from_a_teacher_that_does(sighted, estimate):
+    model, processor = sighted
+
+    async def run() -> Episode:
+        async with TransformerPolicy(model) as policy:
+            makers = LMAgents(policy, template_for(processor, eyes_of(model)), "text", Sampling(max_tokens=6))
+            agent = makers(Task(id="gallery", prompt=""), seed=1)
+            return await play(
+                Gallery(), {agent.name: agent}, origin=Origin("e", 1), rollout=Rollout(Limits(turns=2))
+            )
+
+    episode = asyncio.run(run())
+    images = {name: content for step in steps_of(episode) for name, content in step.images.items()}
+    assert len(images) == 3
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        student, teacher = deepcopy(model), deepcopy(model)
+        for weight in teacher.parameters():
+            weight.data += 0.05 * torch.randn_like(weight)
+    learner = Learner(Scorer(student), adamw(student, lr=2e-3, weight_decay=0.0), reference=Scorer(teacher))
+    loss = {"kind": "distill", "distill": {"estimate": estimate}}
+    config = Reinforce(teaches="all", loss=loss, epochs=1, minibatches=1)
+    rows = rows_of(episode, np.zeros(episode.sampled_tokens, np.float32))
+    found = [
+        learner.update([rows], config, np.random.default_rng(step), lr=2e-3)["teacher_kl"] for step in range(8)
+    ]
+    assert np.isfinite(found).all(), found
+    if estimate == "exact":
+        assert found[-1] < found[0], found
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import stat
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -403,3 +404,34 @@ def test_what_a_failed_build_has_mounted_is_not_emptied_with_its_folder(tmp_path
             build_module._run(["/bin/sh", "-c", script], recipes()["desktop"], place)
         assert not os.path.ismount(place / "tree"), "it ended with the build"
     assert sorted(path.name for path in shared.iterdir()) == ["kept", "seen"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_a_builder_left_mounted_of_the_host_is_taken_off_and_not_emptied(tmp_path, killed):
+    """A killed mmdebstrap left /dev/shm bound in its tree, and removing the tree emptied the host's."""
+    host = tmp_path / "of the host"
+    host.mkdir()
+    (host / "kept").write_text("kept")
+    store = Store(tmp_path / "images")
+
+    def bind(place: Path) -> Path:
+        inside = place / "tree" / "dev shm"
+        inside.mkdir(parents=True)
+        done = subprocess.run(["mount", "--bind", str(host), str(inside)], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"this user cannot mount: {done.stderr.strip()}")
+        return inside
+
+    if killed:  # its maker is dead: the next one finds it
+        pid, _start, *rest = new_name().split("-")
+        place = store.top / "-".join([f"making-{pid}", "1", *rest])
+        place.mkdir(parents=True)
+        inside = bind(place)
+        with store.scratch():
+            pass
+    else:
+        with store.scratch() as place:
+            inside = bind(place)
+    assert (host / "kept").read_text() == "kept"
+    assert not place.exists()
+    assert str(inside).replace(" ", "\\040") not in Path("/proc/self/mountinfo").read_text()

@@ -74,7 +74,7 @@ def test_one_of_a_subclass_stays_one_and_fields_of_a_base_are_refused():
             return 2 * self.first
 
     made = Doubled(3)
-    assert type(made) is Doubled and made.twice == 6 and type(Pair(1)) is Pair
+    assert (type(made), made.twice, type(Pair(1))) == (Doubled, 6, Pair)
     with pytest.raises(ValueError, match="first is -1"):
         Doubled(-1)
 

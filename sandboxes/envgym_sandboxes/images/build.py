@@ -6,6 +6,7 @@ digest. It writes nothing outside of the store.
 
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
 from pathlib import Path
@@ -92,8 +93,15 @@ def _run(command: list[str], recipe: Recipe, place: Path) -> None:
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "TMPDIR": str(place)}
     environment |= {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
     environment |= {"SOURCE_DATE_EPOCH": str(recipe.epoch), "HOME": str(place)}
-    done = subprocess.run(
-        _apart(command), env=environment, cwd=place, capture_output=True, text=True, check=False, timeout=_LONGEST_S
-    )
-    if done.returncode:
-        raise InfrastructureFailure(f"mmdebstrap ended with status {done.returncode}: {done.stderr[-2000:]}")
+    builder = subprocess.Popen(
+        _apart(command), env=environment, cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    with builder:
+        try:
+            said = builder.communicate(timeout=_LONGEST_S)[1]
+        except BaseException:  # none of its processes mounts anything in the place that is then removed
+            os.killpg(builder.pid, signal.SIGKILL)
+            raise
+    if builder.returncode:
+        raise InfrastructureFailure(f"mmdebstrap ended with status {builder.returncode}: {said[-2000:]}")

@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envgym.errors import SandboxUnavailable, StoreCorrupt
+from envgym_sandboxes import syscalls
 from envgym_sandboxes.images import archives
 from envgym_sandboxes.images.recipes import recipes
 from envgym_sandboxes.images.rootfs import Rootfs, content_digest
@@ -25,6 +27,9 @@ from envgym_sandboxes.state import is_dead, new_name
 __all__ = ["Image", "OtherDigest", "Store", "default_store"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+"""How the kernel writes blanks in mountinfo."""
+_LOG = logging.getLogger("envgym")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -154,13 +159,13 @@ class Store:
         self.top.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in self.top.glob("making-*"):
             if is_dead(path.name.removeprefix("making-")):
-                shutil.rmtree(path, ignore_errors=True)
+                _remove(path)
         place = self.top / f"making-{new_name()}"
         place.mkdir(mode=0o700)
         try:
             yield place
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            _remove(place)
 
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[None]:
@@ -183,6 +188,29 @@ class Store:
                 f"remove {Path(image.root).parent} and build or import it again"
             )
         return image
+
+
+def _remove(place: Path) -> None:
+    """Remove a directory, but nothing of what is mounted in it.
+
+    A builder that was killed leaves the host's own directories bound there (/dev/shm), and whoever walked into them
+    would empty the host's. What cannot be taken off stays, with the directory, and the log "envgym" says so.
+    """
+    with contextlib.suppress(OSError):
+        for mount in reversed(_mounts_in(place)):
+            syscalls.umount(mount)
+    if left := _mounts_in(place):
+        _LOG.warning("%s stays: %s is mounted in it; unmount that and remove the directory", place, left[0])
+        return
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _mounts_in(place: Path) -> list[str]:
+    """What is mounted below a directory, in the order of mounting."""
+    inside = f"{place.resolve()}/"
+    lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    targets = (_ESCAPED.sub(lambda found: chr(int(found[1], 8)), line.split(" ")[4]) for line in lines)
+    return [target for target in targets if target.startswith(inside)]
 
 
 def _fingerprint(path: Path) -> str:
