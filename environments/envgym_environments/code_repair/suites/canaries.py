@@ -27,7 +27,7 @@ from envgym_environments.code_repair.suites.bodies import bodies
 from envgym_environments.code_repair.suites.guards import Canary, draw_canary, word
 from envgym_environments.code_repair.suites.suite import Language, Suite
 from envgym_environments.code_repair.suites.syntax.grammar import GRAMMARS
-from envgym_environments.code_repair.twins import Function, may_fail, twin_of
+from envgym_environments.code_repair.twins import Function, may_fail, parsed, twin_of
 
 __all__ = ["LEVELS", "Ground", "Level", "Sown", "read_ground"]
 
@@ -140,7 +140,8 @@ class Ground:
 
     def _twin(self, place: _Place, name: str, held: str, rng: np.random.Generator) -> str:
         assert place.function is not None
-        module = ast.parse(self.texts[place.path])
+        module = parsed(self.texts[place.path])
+        assert module is not None
         look = Look(Random(int(rng.integers(2**62))), held, always_equal(module))
         twin = twin_of(place.function, look, SITES)
         twin.name = name
@@ -247,11 +248,8 @@ def _places(path: str, text: str, words: frozenset[str], titles: str) -> Iterato
 
 
 def _of_python(path: str, text: str, words: frozenset[str]) -> Iterator[_Place]:
-    try:
-        module = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    if "\r" in text.replace("\r\n", "") or "\f" in text:
+    module = parsed(text)
+    if module is None or "\r" in text.replace("\r\n", "") or "\f" in text:
         return  # then lines are counted in more than one way
     lines = text.split("\n")
     ends = [0, *accumulate(len(line) + 1 for line in lines)]
