@@ -7,8 +7,6 @@ validation; fetching the source distribution is set-up and is not included. The 
 package (SWE-smith 0.0.9, its 13 procedural operators, one run each, no sandbox): about 2,350 valid tasks an hour
 per process, 56.7 % of candidates valid. Certified tasks were also run in another order, with another hash seed,
 in another time zone and (where libfaketime is) on another date; the package's suite beside busy processes too.
-Certified tasks are told per hour of the wall and per hour of a processor: on a machine that others use the first is
-theirs as much as ours, and twice the second is the most that two processors of one's own could give.
 """
 
 import argparse
@@ -27,7 +25,7 @@ from _harness import facts, scratch_folder
 from envgym_environments.code_repair.cli import yield_by_operator, yield_by_package
 from envgym_environments.code_repair.conditions import clock_library
 from envgym_environments.code_repair.factory import Plan, Yield, make_tasks
-from envgym_environments.code_repair.sources import Package, layout_of, packages, source_tree
+from envgym_environments.code_repair.sources import layout_of, packages, source_tree
 
 from envgym.registry import make_backend
 
@@ -39,17 +37,13 @@ CERTIFIED_BAR_PER_HOUR = 500
 """Certified tasks an hour on two cores: 1,000 in two hours."""
 
 
-def _package(name: str) -> Package:
-    return next(one for one in packages() if one.name == name)
-
-
 def floor_per_hour(name: str) -> float:
     """Runs an hour of what no check can do without: one plain pytest process over the unbroken suite.
 
     A valid task needs more than one run, a rejected one too, so this rate can only be reached by running less than
     whole suites in processes that need not start.
     """
-    package = _package(name)
+    package = next(one for one in packages() if one.name == name)
     tree = source_tree(package)
     layout = layout_of(package, tree)
     times = []
@@ -71,15 +65,9 @@ def floor_per_hour(name: str) -> float:
     return 3600.0 / statistics.median(times)
 
 
-def processor_s() -> float:
-    """Seconds that processors gave this process and all below it that ended: what no neighbour changes much."""
-    used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
-
-
 async def measure(name: str, plan: Plan, backend_name: str) -> tuple[Yield, int]:
     """The yield of one package and the number of tests failing in the median task."""
-    package = _package(name)
+    package = next(one for one in packages() if one.name == name)
     source_tree(package)
     counts, failing = Yield(), []
     began = time.perf_counter()
@@ -93,23 +81,18 @@ async def measure(name: str, plan: Plan, backend_name: str) -> tuple[Yield, int]
 
 def certified(names: list[str], count: int, options: argparse.Namespace) -> dict[str, Any]:
     """Certified tasks an hour over some packages, baselines under all conditions included."""
-    for name in names:
-        source_tree(_package(name))
     rows = []
-    before = processor_s()
     for name in names:
         plan = Plan(per_package=count, seed=options.seed, certify=True)
         counts, _ = asyncio.run(measure(name, plan, options.backend))
         rows += yield_by_package({name: counts})
     seconds = sum(float(row["seconds"]) for row in rows)
-    made, spent = sum(int(row["tasks"]) for row in rows), processor_s() - before
+    made = sum(int(row["tasks"]) for row in rows)
     return {
         "packages": rows,
         "tasks": made,
         "seconds": seconds,
         "per_hour": round(made / seconds * 3600) if seconds else 0,
-        "processor_s": round(spent, 1),
-        "per_processor_hour": round(made / spent * 3600),
         "bar_per_hour": CERTIFIED_BAR_PER_HOUR,
         "date_shifted": clock_library() is not None,
     }
