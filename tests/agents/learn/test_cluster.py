@@ -318,6 +318,14 @@ def parent(pid: int) -> int:
         return 0
 
 
+def started(pid: int) -> int:
+    """When a process began, in ticks; 0 for one that is gone. Its number alone is soon given to another."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0
+
+
 @pytest.fixture(scope="module")
 def place_of_runs():
     """A folder whose name is short: the paths of Ray's sockets begin with it."""
@@ -608,12 +616,12 @@ def test_nothing_is_left_of_a_cluster_whose_driver_was_killed(alone, place_of_ru
     with running(out, env, BASE, *changes) as process:
         wait_for(lambda: len(steps_of(out)) >= 1 or process.poll() is not None, 400)
         (folder,) = place_of_runs.glob("eg-ray-*")
-        ours = [pid for pid in below(process.pid) if pid != process.pid]
+        ours = {pid: started(pid) for pid in below(process.pid) if pid != process.pid}
         assert any(name_of(pid).startswith("ray::RolloutW") for pid in ours)
         process.kill()
         process.wait()
         wait_for(lambda: not folder.exists(), 60)
-        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ours), 60)
+        wait_for(lambda: not any(began and started(pid) == began for pid, began in ours.items()), 60)
 
 
 @pytest.mark.slow
@@ -627,12 +635,14 @@ def test_nothing_is_left_of_the_pools_of_sandboxes_of_workers_of_which_one_was_k
     env = {**os.environ, "TMPDIR": str(place_of_runs), "OMP_NUM_THREADS": "1"}
     changes = ("cluster.workers=2", "cluster.host_cpus=2", "concurrency=4")
     seen: dict[int, set[int]] = {}  # of each worker the processes below it
+    begun: dict[int, int] = {}  # when each of them all began
     with running(out, env, values, *changes) as process:
 
         def has_sandboxes() -> list[int]:
             for pid in below(process.pid):
                 if name_of(pid).startswith("ray::RolloutW"):
                     seen.setdefault(pid, set()).update(below(pid)[1:])
+                    begun.update({one: started(one) for one in (pid, *seen[pid]) if one not in begun})
             time.sleep(0.2)
             return [pid for pid, inside in seen.items() if inside and kept_of(pid)]
 
@@ -653,8 +663,7 @@ def test_nothing_is_left_of_the_pools_of_sandboxes_of_workers_of_which_one_was_k
     played = episodes_of(out)
     assert all(episode.failure is None for episode in played.values())
     assert {episode.reward for name, episode in played.items() if name.startswith("expert")} == {1.0}
-    below_them = {pid for owner, inside in seen.items() for pid in (owner, *inside)}
-    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below_them), 60)
+    wait_for(lambda: not any(began and started(pid) == began for pid, began in begun.items()), 60)
     assert [entry for owner in (process.pid, *seen) for entry in kept_of(owner)] == []
 
 
