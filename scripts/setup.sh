@@ -136,6 +136,20 @@ install_torch() {
   fi
 }
 
+# What packages of Python without wheels (jericho, pycosat) are built with: before pip, which the rest of the system's
+# packages are installed beside.
+compilers() {
+  local missing=() tool
+  for tool in gcc g++ make; do
+    command -v "$tool" >/dev/null || missing+=("$tool")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+    say "installing ${missing[*]}"
+    apt_install "${missing[@]}" libc6-dev || say "not installed: ${missing[*]}"
+  fi
+}
+
 all_optional_packages() {
   optional_packages
   desktop_packages
@@ -154,6 +168,7 @@ if [ ! -x "$VENV/bin/python" ]; then
   say "making $VENV with $python"
   "$python" -m venv "$VENV"
 fi
+compilers
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 pip=$VENV/bin/pip
 # beside the rest: pip computes on one processor, and packages of the system are no package of Python's
