@@ -137,7 +137,7 @@ def played(name, shape, device):
 gpu.step_seconds, gpu.played = step_seconds, played
 sys.argv = ["gpu", "--quick", "--peak-tflops", "0.5", "--json", sys.argv[2]]
 gpu.main()
-assert [row.name for row in gpu.utilised("without a peak", 1.0, 2.0, None)] == ["without a peak: of the product's rate"]
+assert [row.name for row in gpu.utilised("no peak", 1.0, 2.0, None)] == ["no peak: of the product's rate"]
 """
 
 

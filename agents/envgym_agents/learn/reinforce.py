@@ -130,7 +130,7 @@ class Loop:
     async def _anew(
         self, found: Collected, beside: Sequence[Group], scheme: Scheme, step: int
     ) -> tuple[list[list[Row]], dict[str, float]]:
-        """The rows of turns that were sampled anew, and of stored ones: the critic's updates first, as in ArCHer."""
+        """The rows of stored groups and of turns that were sampled anew: the critic learns first, as in ArCHer."""
         values, resampler = self.valuation, self.resampler
         if resampler is None or not isinstance(values, Valuation):
             raise ValueError(

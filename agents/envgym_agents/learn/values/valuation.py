@@ -91,9 +91,9 @@ def try_scheme(config: Reinforce) -> None:
         )
     if config.loop.past.kind == "beside" and of_what_was_sampled(config):
         raise ValueError(
-            "loop.past.kind is 'beside' and the baseline 'sampled': of a stored group the step sampled nothing, and "
-            f"runs name their groups alike; leave credit_options.{spec.running} out, or give a running mean (a "
-            "table) or a number, or make past.kind 'alone'"
+            "loop.past.kind is 'beside' and the baseline 'sampled': of a stored group the step sampled nothing, "
+            f"and runs name their groups alike; leave credit_options.{spec.running} out, or give a number or a "
+            "running mean (a table), or make past.kind 'alone'"
         )
     scheme(_marked(unequal_lengths()) if spec.greedy else unequal_lengths())
     for critic in critics:

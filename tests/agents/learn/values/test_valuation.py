@@ -103,7 +103,7 @@ def test_a_scheme_is_given_what_it_needs_and_a_misfit_is_refused_before_a_run():
     ("changes", "said"),
     [
         ({"teaches": "credit"}, "which groups teach would depend on groups that were not played yet"),
-        ({"loop": {"past": {"kind": "beside", "path": "x"}}}, "loop.past.kind is 'beside' and the baseline 'sampled'"),
+        ({"loop": {"past": {"kind": "beside", "path": "x"}}}, "past.kind is 'beside' and the baseline 'sampled'"),
     ],
 )
 def test_a_baseline_of_what_a_step_sampled_is_refused_where_other_groups_would_be_compared_with_it(changes, said):
