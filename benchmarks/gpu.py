@@ -10,10 +10,13 @@ and AdamW in float32, products in bfloat16, logits in chunks. What is timed is o
 backward, the optimiser's step. Who samples has float32 weights, as in `envgym train`. What does not fit is told.
 
 Utilisation counts 6 operations a parameter and token and the causal attention, not what checkpointing computes
-again nor the optimiser, over the measured product's rate. Without a GPU the same runs at tiny sizes on the CPU, to
+again nor the optimiser. It is told as a share of the measured product's rate; published model FLOP utilisation is
+one of the data sheet's peak, which `--peak-tflops` gives (dense, of bfloat16): only that share stands beside
+prime-rl's. Without a GPU the same runs at tiny sizes on the CPU, to
 see that it works.
 """
 
+import argparse
 import asyncio
 import statistics
 import time
@@ -220,8 +223,19 @@ def played(name, shape, device):
     ]
 
 
+def more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--peak-tflops", type=float, help="the data sheet's dense bfloat16 peak, for utilisation")
+
+
+def utilised(what, rate, product, peak):
+    """The rows of an update's operations a second: beside the product's, and, where one is given, of the peak."""
+    rows = [Row(f"{what}: of the product's rate", rate / product, 1.0, "the product itself", "share")]
+    return [*rows, *([Row(f"{what}: MFU", rate / peak, 0.36, "prime-rl at 65k", "share")] if peak else [])]
+
+
 def main():
-    given = options(__doc__)
+    given = options(__doc__, more=more)
+    peak = given.peak_tflops and given.peak_tflops * 1e12
     device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
     facts = {"device": torch.cuda.get_device_name() if device == "cuda" else "no GPU: tiny sizes on the CPU"}
     rate, bandwidth = ceilings(device)
@@ -239,15 +253,16 @@ def main():
                 results.append({**facts_here, "length": length, "fits": False})
                 model.zero_grad(set_to_none=True)
                 continue
-            share = operations(shape, packed) / took / rate
+            reached = operations(shape, packed) / took
             results.append(
                 {
-                    **facts_here, "length": length, "fits": True, "tokens_per_s": tokens / took, "mfu": share,
+                    **facts_here, "length": length, "fits": True, "tokens_per_s": tokens / took,
+                    "of_product": reached / rate, "mfu": reached / peak if peak else None,
                     "peak_gib": peak_gib(device),
                 }
             )  # fmt: skip
-            print(f"{what}: {tokens / took:,.0f} tokens/s, {share:.1%} of the product's rate")
-            rows.append(Row(f"{what}: MFU", share, 0.36, "prime-rl at 65k", "share"))
+            print(f"{what}: {tokens / took:,.0f} tokens/s, {reached / rate:.1%} of the product's rate")
+            rows += utilised(what, reached, rate, peak)
         length = LONGEST if device == "cuda" else 64
         together = rollouts(shape[-1], length, common=True)
         limit = sum(len(one.ids) - 1 for one in together) / len(grown([one.ids[:-1] for one in together]).ids)
@@ -262,7 +277,8 @@ def main():
                         limit / 2.5 if device == "cuda" else None))  # fmt: skip
     name, shape = next(iter((SIZES if device == "cuda" else TINY).items()))
     rows += fitting(f"{name}, sampled", played, name, shape, device) or []
-    finish("gpu", rows, given, **facts, product_flops=rate, copy_bytes_s=bandwidth, results=results)
+    facts |= {"product_flops": rate, "peak_flops": peak, "copy_bytes_s": bandwidth}
+    finish("gpu", rows, given, **facts, results=results)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
     python benchmarks/ppo_max.py --json ppo_max.json --runs runs/ppo-max
 
-Every run begins at the same imitated model and plays as many steps of a game whose worlds never wait, so its
-numbers are a function of the seed. All switches are off by default but the bound on a gradient's length, which
-plain PPO has not here. Beside success on held-out tasks: the KL of an update (k3 of its tokens), the policy's
-entropy, the share of clipped tokens, how much of the targets' variance the critic's values explain, and the
-gradient's length, in the last quarter of the steps. It says nothing of large models, and has no bar.
+Every run begins at the same imitated model and takes turns of playing and learning in a game whose worlds never
+wait, so its numbers are a function of the seed. All switches are off by default but the bound on a gradient's
+length, which plain PPO has not here. Beside success on held-out tasks: the KL of an update (k3 of its tokens), the
+policy's entropy, the share of clipped tokens, how much of the targets' variance the critic's values explain, and
+the gradient's length, in the last quarter of the steps. It says nothing of large models, and has no bar.
+Without an arm: PPO-max's scaling and clipping of rewards, which is not here, and its language-model loss on other
+data (`loss.streams`). `loss.credit_filter` is StableReinforce's, and has none either.
 Source of the switches: "Secrets of RLHF, part I: PPO" (Zheng et al. 2023, arXiv 2307.04964).
 """
 
@@ -32,7 +34,7 @@ SWITCHES: dict[str, tuple[str, ...]] = {
     "gradient clipped": ("max_grad_norm=1.0",),
     "entropy bonus": ("entropy=0.01",),
 }
-WATCHED = ("kl", "entropy", "sampled_per_episode", "clip_share", "critic_explained", "grad_norm")
+WATCHED = ("kl", "entropy", "sampled_tokens", "clip_share", "critic_explained", "grad_norm")
 
 
 def base(quick):
@@ -40,7 +42,8 @@ def base(quick):
         "env": "guess", "expert": "random", "tasks": 8 if quick else 60, "turns": 8, "threads": 1,
         "model": {"size": "tiny"},
         "warm_start": {"min_updates": 5, "max_updates": 5 if quick else 60, "rows": 8},
-        "reinforce": {"steps": 2 if quick else 40, "tasks": 2 if quick else 8, "group": 4, "oversample": 1.0},
+        "reinforce": {"steps": 2 if quick else 40, "tasks": 2 if quick else 8, "group": 4, "oversample": 1.0,
+                      "loop": {"staleness": 0}},
         "evaluate": {"tasks": 4 if quick else 60, "greedy": False, "baselines": [], "bootstrap": 100},
     }  # fmt: skip
 

@@ -135,8 +135,9 @@ def played(name, shape, device):
     return []
 
 gpu.step_seconds, gpu.played = step_seconds, played
-sys.argv = ["gpu", "--quick", "--json", sys.argv[2]]
+sys.argv = ["gpu", "--quick", "--peak-tflops", "0.5", "--json", sys.argv[2]]
 gpu.main()
+assert [row.name for row in gpu.utilised("no peak", 1.0, 2.0, None)] == ["no peak: of the product's rate"]
 """
 
 
@@ -152,7 +153,9 @@ def test_what_does_not_fit_on_a_gpu_is_told_and_the_rest_is_kept(full, tokens, t
     assert "tiny, eight rollouts of 64: does not fit (no room for it)" in done.stdout
     found = strict(out.read_text())
     assert [one["tokens"] for one in found["results"] if not one["fits"]] == tokens
-    assert len([row for row in found["rows"] if row["name"].endswith("MFU")]) == len(found["results"]) - len(tokens)
+    assert [row["ours"] for row in found["rows"] if row["name"].endswith("MFU")] == pytest.approx(
+        [one["of_product"] * found["product_flops"] / 0.5e12 for one in found["results"] if one["fits"]]
+    )
 
 
 def test_a_bar_that_is_lost_by_far_is_noticed_and_a_slow_machine_is_not():

@@ -134,8 +134,12 @@ class Running:
         return cls(tuple(state["by"]), state["decay"], state["start"], means)
 
 
-def means_of(groups: Sequence[Group], by: Key = ("group", "actor"), *, truncation: Truncation = "mask") -> Running:
+def means_of(
+    groups: Sequence[Group], by: Key = ("task", "group", "actor"), *, truncation: Truncation = "mask"
+) -> Running:
     """The plain means of these groups' outcomes, to be expected elsewhere: all that was sampled, for what was kept.
+
+    Groups of several runs may be named alike: those of one task alone are compared.
 
     Source: the baseline over all samples of an adaptive phase, Reinforce-Ada (Xiong et al. 2025, arXiv 2510.04996).
     """

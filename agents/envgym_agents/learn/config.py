@@ -190,7 +190,7 @@ class TrainConfig(Frozen):
     snapshot_every: int = Field(default=0, ge=0)
     """turns between snapshots of worlds, so that a resumed run plays fewer again; 0: none"""
     max_tokens: int = Field(default=8192, ge=64)
-    """computed positions per forward pass: memory, not mathematics"""
+    """computed positions per forward pass; a longer row goes alone: memory, not mathematics"""
     learner: LearnerMemory = LearnerMemory()
     sampler: Sampler = Sampler()
     cluster: Cluster = Cluster()

@@ -49,8 +49,9 @@ def memory_of(facts: Facts, config: TrainConfig, *, processes: int, frozen: int 
     and one layer whole. In bfloat16 what matrix products give has 2 bytes, 28 h + 2 (4 k + 3 i), and without
     checkpoints the way back keeps the weights as they were multiplied, 2 bytes each, whole, divided or not. Logits
     exist for a chunk of positions (`head.positions_at_once`), three times: they, their softmax and the gradient.
+    A pass has `max_tokens` positions, or one row that is longer (`pack.batches`): as long as the context, at most.
     """
-    positions, layers, memory = config.max_tokens, facts.layers, config.learner
+    positions, layers, memory = max(config.max_tokens, config.model.context), facts.layers, config.learner
     at_once = positions_at_once(min(memory.chunk, positions), memory.logits_mib, facts.vocabulary)
     product = _PRODUCT[memory.precision]
     layer = (FLOAT * 7 * facts.hidden + product * (4 * facts.kv_width + 3 * facts.inner)) * positions

@@ -228,7 +228,7 @@ class Overlapped:
         """What gives a lesson its credit: with what is expected before any of it has been seen."""
         config, values = self.parts.config, self.valuation
         if of_what_was_sampled(config):
-            every = (*lesson.taken.groups, *lesson.again, *lesson.past)
+            every = (*lesson.taken.groups, *lesson.again)
             running = means_of(list(map(sampled_only, every)), truncation=truncation_of(config))
         return scheme_of(config, {} if values is None else values.estimates, running)
 

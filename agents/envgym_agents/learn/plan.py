@@ -344,7 +344,7 @@ def _too_much(device: Device) -> str:
         "weights": "a smaller model; learner.processes divides the learner's share",
         "gradients": "model.lora_rank, or more learner.processes on more devices",
         "optimizer": "model.lora_rank, or more learner.processes on more devices",
-        "activations": "learner.checkpoint = true, or a smaller max_tokens",
+        "activations": "learner.checkpoint = true, or a smaller max_tokens and model.context (the larger counts)",
         "logits": "a smaller learner.logits_mib",
         "kv_cache": "a smaller concurrency or model.context; of vLLM sampler.cache_gib, on a GPU gpu_share",
     }[largest]

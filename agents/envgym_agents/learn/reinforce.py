@@ -9,11 +9,13 @@ played, which changes the last bits of a log-probability and so, rarely, a draw.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from envgym.credit import Running, Scheme, means_of
+from envgym.episode import Group
 from envgym.policy import AgentFactory
 from envgym.registry import find
 from envgym_agents.learn.checkpoint import latest
@@ -85,9 +87,8 @@ class Loop:
             scheme = scheme_of(config, estimates, means_of(found.sampled, truncation=truncation))
         played = time.perf_counter()
         diagnosed = Diagnosed(scheme, config, progress.length)
-        groups, learned = await self._credited(found, diagnosed, step)
-        if past and config.loop.past.kind == "beside":
-            groups += credited(past, scheme, config)
+        beside = past if config.loop.past.kind == "beside" else []
+        groups, learned = await self._credited(found, beside, diagnosed, step)
         lr = config.lr * min(1.0, (step + 1) / max(config.warmup, 1))
         rng = np.random.default_rng([self.parts.seed, 6, step])
         if groups:
@@ -108,23 +109,28 @@ class Loop:
         return progress
 
     async def _credited(
-        self, found: Collected, scheme: Diagnosed, step: int
+        self, found: Collected, beside: Sequence[Group], scheme: Diagnosed, step: int
     ) -> tuple[list[list[Row]], dict[str, float]]:
         """The rows to learn from, and what the valuation learned: after it was asked, or, if wanted, before.
 
-        Asked first, its estimates do not know how the episodes that they judge have ended.
+        Asked first, its estimates do not know how the episodes that they judge have ended. beside: stored groups.
         """
-        values, first = self.valuation, self.parts.config.critic.first
-        if values is None:
-            return credited(found.groups, scheme, self.parts.config), {}
-        if self.parts.config.critic.fresh:
-            return await self._anew(found, scheme.scheme, step)
-        learned = values.learn(found.sampled, step=step) if first else {}
-        rows = credited(found.groups, scheme, self.parts.config) if values.warm else []
-        return rows, learned if first else values.learn(found.sampled, step=step)
+        values, config = self.valuation, self.parts.config
+        if values is not None and config.critic.fresh:
+            return await self._anew(found, beside, scheme.scheme, step)
+        learned = values.learn(found.sampled, step=step) if values is not None and config.critic.first else {}
+        rows: list[list[Row]] = []
+        if values is None or values.warm:
+            rows += credited(found.groups, scheme, config)
+            rows += credited(beside, scheme.scheme, config)
+        if values is not None and not config.critic.first:
+            learned = values.learn(found.sampled, step=step)
+        return rows, learned
 
-    async def _anew(self, found: Collected, scheme: Scheme, step: int) -> tuple[list[list[Row]], dict[str, float]]:
-        """The rows of turns that were sampled anew, and of no others: the critic's updates first, as in ArCHer."""
+    async def _anew(
+        self, found: Collected, beside: Sequence[Group], scheme: Scheme, step: int
+    ) -> tuple[list[list[Row]], dict[str, float]]:
+        """The rows of stored groups and of turns that were sampled anew: the critic learns first, as in ArCHer."""
         values, resampler = self.valuation, self.resampler
         if resampler is None or not isinstance(values, Valuation):
             raise ValueError(
@@ -135,6 +141,7 @@ class Loop:
             return [], learned
         grown, tokens = await values.anew(found.sampled, step=step, resampler=resampler)
         rows = credited(grown, scheme, self.parts.config, is_fresh)
+        rows += credited(beside, scheme, self.parts.config)
         return rows, learned | {"fresh_tokens": learned["fresh_tokens"] + tokens}
 
     async def _resume(self) -> Progress:

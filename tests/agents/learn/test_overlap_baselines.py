@@ -9,11 +9,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from envgym_agents.learn.config import Curriculum, LoopSettings, Members, Reinforce  # noqa: E402
+from envgym_agents.learn.config import Curriculum, LoopSettings, Members, Past, Reinforce  # noqa: E402
 from envgym_agents.learn.members import adaptive_of  # noqa: E402
 from envgym_agents.learn.overlap import Overlapped  # noqa: E402
 from envgym_agents.learn.parts import Parts  # noqa: E402
+from envgym_agents.learn.past import PastGroups  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
+from envgym_agents.learn.reinforce import Loop  # noqa: E402
 from envgym_agents.learn.score import Scorer  # noqa: E402
 from envgym_agents.learn.staleness import staleness_of, told_of  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
@@ -22,6 +24,7 @@ from envgym_agents.learn.values.several import valued  # noqa: E402
 from envgym.credit import Ledger, Running, outcome  # noqa: E402
 from envgym.credit.reference import is_greedy  # noqa: E402
 from envgym.env import StopReason  # noqa: E402
+from envgym.episode import Group  # noqa: E402
 from envgym.limits import Limits  # noqa: E402
 from envgym.registry import register, unregister  # noqa: E402
 from envgym.rollout import Rollout  # noqa: E402
@@ -59,7 +62,7 @@ def play(vault, model_factory, word_agents, word_policy, tmp_path):
                 self.model.load_state_dict(weights)
             return await super().update(version=version)
 
-    def run(config: Reinforce, folder: str = "run", *, die_at: int | None = None):
+    def run(config: Reinforce, folder: str = "run", *, die_at: int | None = None, past: PastGroups | None = None):
         given.clear()
         history = []
 
@@ -73,11 +76,11 @@ def play(vault, model_factory, word_agents, word_policy, tmp_path):
             policy = Published(deepcopy(learns))
             with StoreWriter(tmp_path / f"{folder}-store") as memory:
                 arena = Arena("test-vault", Rollout(limits=Limits(turns=5)), concurrency=16, memory=memory)
-                made = Overlapped(
+                made = (Overlapped if staleness_of(config) else Loop)(
                     Parts(
                         Told(Scorer(learns), adamw(learns, lr=config.lr, weight_decay=0.0)), policy,
                         word_agents(policy), arena, TaskOrder(vault.tasks().split("train"), 0), config, 0,
-                        tmp_path / folder, on_step,
+                        tmp_path / folder, on_step, past=past,
                     ),
                     valuation=valued(config.critic, learns),
                     make_greedy=word_agents(Published(policy.model, temperature=0.0)),
@@ -170,6 +173,17 @@ def test_a_critic_learns_beside_the_policy_which_rests_until_it_is_warm(play):
     assert all(told["critic_loss"] > 0 for _, _, told in history)
     (first, *_) = given
     assert any(row.credit.any() for row in first.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_stored_groups_wait_too_until_a_critic_is_warm(play, turn, episode, staleness):
+    members = tuple(episode(f"p{n}", [turn([1], [2], position=0, reward=float(n))], task="past") for n in range(3))
+    past = PastGroups([Group("past", members)], seed=0, count=1)
+    loop = LoopSettings(staleness=staleness, past=Past(kind="beside", path="given"))
+    _, history = play(CRITIC.model_copy(update={"loop": loop, "steps": 3}), past=past)
+    assert ["grad_norm" in told for _, _, told in history] == [False, False, True]
+    assert [row for rows in given for row in rows if row.startswith("p")] == ["p0", "p1", "p2"]
 
 
 @pytest.mark.slow

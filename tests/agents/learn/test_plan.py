@@ -11,7 +11,7 @@ from envgym_agents.learn.cluster.placement import Node, place, wanted  # noqa: E
 from envgym_agents.learn.config import Reinforce, load  # noqa: E402
 from envgym_agents.learn.facts import Facts, facts_of  # noqa: E402
 from envgym_agents.learn.memory import critics_of, memory_of, vllm_of  # noqa: E402
-from envgym_agents.learn.pack import rows_of  # noqa: E402
+from envgym_agents.learn.pack import Row, batches, rows_of  # noqa: E402
 from envgym_agents.learn.plan import plan_of  # noqa: E402
 from envgym_agents.learn.scoring import scorer_of  # noqa: E402
 from envgym_agents.learn.update import Learner, adamw  # noqa: E402
@@ -26,7 +26,7 @@ FACTOR = 1.6
 
 
 def small(**rest):
-    base = {"model": {"size": "1M", "vocabulary": 2000}, "max_tokens": 512, **rest}
+    base = {"model": {"size": "1M", "vocabulary": 2000, "context": 512}, "max_tokens": 512, **rest}
     return load(base=base)
 
 
@@ -71,6 +71,16 @@ def test_what_divides_and_what_shrinks_is_in_the_estimate():
     less = memory_of(facts, small(learner={"checkpoint": True, "chunk": 64}), processes=1)
     assert less.activations < one.activations
     assert less.logits < one.logits
+
+
+def test_a_row_longer_than_a_pass_may_be_goes_alone_and_is_counted():
+    long = small(model={"size": "1M", "vocabulary": 2000, "context": 2048})
+    ids = np.zeros(2048, np.int32)
+    one = Row("e", "t", ids, np.array([2047], np.int32), *np.zeros((3, 1), np.float32), (None,))
+    computed = max(batch.tokens for batch in batches([one], max_tokens=long.max_tokens, share_prefixes=False))
+    wide = small(max_tokens=2048)
+    assert computed == 2047 > long.max_tokens
+    assert memory_of(facts_of(long), long, processes=1) == memory_of(facts_of(wide), wide, processes=1)
 
 
 def test_a_plan_says_what_runs_and_refuses_what_cannot_fit():

@@ -157,12 +157,14 @@ def killed(stages, folder, *, after: int):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("estimate", ["sampled", "exact"])
-def test_a_student_that_never_saw_an_expert_comes_to_its_teacher_on_what_it_samples(strong, tmp_path, estimate):
+@pytest.mark.parametrize(("estimate", "staleness"), [("sampled", "0"), ("exact", "none")])
+def test_a_student_that_never_saw_an_expert_comes_to_its_teacher_on_what_it_samples(
+    strong, tmp_path, estimate, staleness
+):
     teacher = str(strong / "trained")
     more = [f"model.tokenizer={teacher}", f"reinforce.loss.distill.teacher={teacher}", "reinforce.steps=40",
             "warm_start.episodes_per_task=0", "reinforce.lr=3e-3",
-            f"reinforce.loss.distill.estimate={estimate}"]  # fmt: skip
+            f"reinforce.loss.distill.estimate={estimate}", f"reinforce.loop.staleness={staleness}"]  # fmt: skip
     stages = recipe("distillation", base=BASE, overrides=more)
     report = follow_recipe(stages, tmp_path / "whole")["distil"]
     folder = tmp_path / "whole" / "1-distil"
@@ -171,7 +173,9 @@ def test_a_student_that_never_saw_an_expert_comes_to_its_teacher_on_what_it_samp
     rewards = [one["reward"] for one in metrics(folder)]
     assert np.mean(rewards[-5:]) > rewards[0] + 0.3  # of the teacher's words, no outcome was learned from
     assert success(report) > success(report, "before RL")
-    if estimate == "sampled":
+    if staleness == "none":  # as the recipe is where nothing is said: playing and learning overlap
+        assert max(one["staleness_max"] for one in metrics(folder)) == 1
+    else:
         killed(stages, tmp_path / "killed", after=600)
         assert same(folder, tmp_path / "killed" / "1-distil")
 

@@ -89,6 +89,12 @@ def try_scheme(config: Reinforce) -> None:
             "teaches is 'credit' and the baseline 'sampled': which groups teach would depend on groups that were "
             "not played yet; choose 'outcomes' or 'all'"
         )
+    if config.loop.past.kind == "beside" and of_what_was_sampled(config):
+        raise ValueError(
+            "loop.past.kind is 'beside' and the baseline 'sampled': of a stored group the step sampled nothing, "
+            f"and runs name their groups alike; leave credit_options.{spec.running} out, or give a number or a "
+            "running mean (a table), or make past.kind 'alone'"
+        )
     scheme(_marked(unequal_lengths()) if spec.greedy else unequal_lengths())
     for critic in critics:
         _check_discounts(config, critic, options)

@@ -97,6 +97,20 @@ def test_a_scheme_is_given_what_it_needs_and_a_misfit_is_refused_before_a_run():
     for name, kind in KIND_OF.items():
         try_scheme(Reinforce(credit=name, critic=Critic(kind=kind)))
     try_scheme(Reinforce())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"teaches": "credit"}, "which groups teach would depend on groups that were not played yet"),
+        ({"loop": {"past": {"kind": "beside", "path": "x"}}}, "past.kind is 'beside' and the baseline 'sampled'"),
+    ],
+)
+def test_a_baseline_of_what_a_step_sampled_is_refused_where_other_groups_would_be_compared_with_it(changes, said):
+    options = {"credit": "reinforce", "credit_options": {"baseline": "sampled"}}
+    try_scheme(Reinforce.model_validate(options))
+    with pytest.raises(ValueError, match=said):
+        try_scheme(Reinforce.model_validate(options | changes))
     for name, kind, said in (
         (
             "test-turns",
