@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import tracemalloc
 from contextlib import closing
 
 import pytest
@@ -146,6 +147,36 @@ def database():
 def test_nothing_is_written_and_work_and_size_are_bounded(database: Database, sql: str) -> None:
     assert database.query(sql).error
     assert database.query("SELECT COUNT(*), SUM(a) FROM t").rows == ((300, 44850),)
+
+
+def _bytes(rows: int) -> str:
+    wide = ", ".join(["zeroblob(20000)"] * 20)
+    return f"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT {rows}) SELECT {wide} FROM c"
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_result_is_bounded_in_bytes_whatever_its_rows_and_columns(foreign: bool, tmp_path) -> None:
+    with closing(sqlite3.connect(tmp_path / "wide.sqlite")) as connection:
+        connection.execute(f"CREATE TABLE wide ({', '.join(f'c{n}' for n in range(400))})")
+        source = tmp_path / "wide.sqlite" if foreign else connection.serialize()
+    with closing(Database(source)) as database:
+        tracemalloc.start()
+        try:
+            large = database.query(_bytes(2000), most=2000)
+            assert tracemalloc.get_traced_memory()[1] < 100_000_000
+        finally:
+            tracemalloc.stop()
+        assert large.error == "the result is too large: more than 64000000 bytes"
+        assert len(database.query(_bytes(100), most=2000).rows) == 100
+        assert database.query(f"SELECT {', '.join('1' * 600)}").error.startswith("too many columns")
+        assert len(database.query("SELECT * FROM wide").columns) == 400
+        assert "too big" in database.query(f"SELECT {', '.join(['hex(zeroblob(499000))'] * 512)}").error
+        wanted = references("SELECT 1", [database])
+        assert grade(_bytes(2000), wanted, [database], ordered=False) == {
+            "reward": 0.0, "executes": 0.0, "seen": 0.0, "width": 0.0, "rows": 0.0
+        }  # fmt: skip
+        with pytest.raises(GraderFailure, match="the result is too large"):
+            references(_bytes(2000), [database])
 
 
 def test_queries_repeat_exactly_because_the_day_is_the_worlds(database: Database) -> None:
