@@ -62,8 +62,8 @@ def run_query(
     """Run one reading statement. What it does wrong is in the answer; nothing is raised and nothing is changed.
 
     steps: of SQLite's virtual machine, in thousands rounded up; they bound the time without a clock. What one
-    function does within a step is bounded by the length of a value, a million bytes, and the rows by `read_rows`. As
-    in `sql`, chance is refused and the clock stands still: the connection's own functions are replaced for good
+    function does within a step is bounded by the length of a value, a million bytes; the rows are by `read_rows`.
+    As in `sql`, chance is refused and the clock stands still: the connection's own functions are replaced for good
     (`replace_functions`).
     """
     replace_functions(connection)
