@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import time
 import tracemalloc
 from contextlib import closing
 
@@ -149,6 +150,10 @@ def test_nothing_is_written_and_work_and_size_are_bounded(database: Database, sq
     assert database.query("SELECT COUNT(*), SUM(a) FROM t").rows == ((300, 44850),)
 
 
+def _since(*version: int) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(sqlite3.sqlite_version_info < version, reason=f"of SQLite {version}")
+
+
 def _bytes(rows: int) -> str:
     wide = ", ".join(["zeroblob(20000)"] * 20)
     return f"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT {rows}) SELECT {wide} FROM c"
@@ -183,6 +188,32 @@ def test_queries_repeat_exactly_because_the_day_is_the_worlds(database: Database
     found = database.query("SELECT date('now'), date('now', '-1 year'), strftime('%Y'), date(), date('2020-02-01')")
     assert found.rows == (("2025-06-30", "2024-06-30", "2025", "2025-06-30", "2020-02-01"),)
     assert shown(database.query("SELECT NULL AS x, 1.5, 'a' WHERE 0")) == "x | 1.5 | 'a'\n(no rows)"
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        ("datetime(CAST('now' AS BLOB))", "2025-06-30 12:00:00"), ("date(x'4e6f77')", "2025-06-30"),
+        ("date(x'6e6f770041')", "2025-06-30"), ("date('now' || char(0))", "2025-06-30"),
+        ("strftime('%Y', x'6e6f77')", "2025"), ("strftime('now', '2020-01-02')", "now"),
+        ("datetime('now', 'localtime')", "2025-06-30 12:00:00"), ("datetime('now', 'UTC')", "2025-06-30 12:00:00"),
+        ("datetime('2020-01-02', x'6c6f63616c74696d65', '+1 hour')", "2020-01-02 01:00:00"),
+        ("datetime(1700000000, 'unixepoch', 'localtime')", "2023-11-14 22:13:20"),
+        ("strftime('%H', '2020-01-02 03:00', 'utc')", "03"), ("date('2020-01-02', 'nonsense')", None),
+        pytest.param("datetime('subsec')", "2025-06-30 12:00:00.000", marks=_since(3, 42)),
+        pytest.param("timediff('now', x'6e6f77')", "+0000-00-00 00:00:00.000", marks=_since(3, 43)),
+    ],
+)  # fmt: skip
+def test_no_way_of_asking_for_the_clock_gives_the_hosts_or_its_time_zone(
+    database: Database, monkeypatch, call: str, answer: str | None
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        assert database.query(f"SELECT {call}").rows == ((answer,),)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(
