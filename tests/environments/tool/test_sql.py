@@ -150,8 +150,14 @@ def test_nothing_is_written_and_work_and_size_are_bounded(database: Database, sq
     assert database.query("SELECT COUNT(*), SUM(a) FROM t").rows == ((300, 44850),)
 
 
-def _since(*version: int) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(sqlite3.sqlite_version_info < version, reason=f"of SQLite {version}")
+_NEWER = [
+    (call, answer)
+    for at, call, answer in (
+        ((3, 42), "datetime('subsec')", "2025-06-30 12:00:00.000"),
+        ((3, 43), "timediff('now', x'6e6f77')", "+0000-00-00 00:00:00.000"),
+    )
+    if sqlite3.sqlite_version_info >= at
+]
 
 
 def _bytes(rows: int) -> str:
@@ -200,8 +206,7 @@ def test_queries_repeat_exactly_because_the_day_is_the_worlds(database: Database
         ("datetime('2020-01-02', x'6c6f63616c74696d65', '+1 hour')", "2020-01-02 01:00:00"),
         ("datetime(1700000000, 'unixepoch', 'localtime')", "2023-11-14 22:13:20"),
         ("strftime('%H', '2020-01-02 03:00', 'utc')", "03"), ("date('2020-01-02', 'nonsense')", None),
-        pytest.param("datetime('subsec')", "2025-06-30 12:00:00.000", marks=_since(3, 42)),
-        pytest.param("timediff('now', x'6e6f77')", "+0000-00-00 00:00:00.000", marks=_since(3, 43)),
+        *_NEWER,
     ],
 )  # fmt: skip
 def test_no_way_of_asking_for_the_clock_gives_the_hosts_or_its_time_zone(

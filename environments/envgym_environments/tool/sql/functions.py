@@ -1,7 +1,8 @@
 """SQLite functions whose work is not bounded or whose answers do not repeat, replaced by ones that are and do.
 
-The clock stands at noon of `words.TODAY`, and the host's time zone is UTC. `instr`, `replace` and `trim` compare every place with every pattern, and
-`printf` counts to any width it is told, all within one instruction that nothing can stop; these here are linear.
+The clock stands at noon of `words.TODAY`, and the host's time zone is UTC. `instr`, `replace` and `trim` compare
+every place with every pattern, and `printf` counts to any width it is told, all within one instruction that nothing
+can stop; these here are linear.
 """
 
 import re
