@@ -237,6 +237,20 @@ class Snapshot(BaseModel):
     actions: tuple[Action, ...] = ()
     digests: tuple[str, ...] = ()
 
+    def around(self, kept: Mapping[str, Any], *, task_id: str, seed: int) -> "Snapshot":
+        """That of an environment around this one's: its own task and seed, and what it keeps beside this one's.
+
+        kept: as JSON, without the keys "inner", "task" and "seed". The seeds differ where the world's is pinned.
+        """
+        own = {**kept, "inner": self.state, "task": self.task_id, "seed": self.seed}
+        return self.model_copy(update={"state": json.dumps(own), "task_id": task_id, "seed": seed})
+
+    def inside(self) -> "Snapshot":
+        """The one that `around` was called on. What an earlier version left out is taken from the outer one."""
+        kept = json.loads(self.state)
+        task_id, seed = kept.get("task", self.task_id), kept.get("seed", self.seed)
+        return self.model_copy(update={"state": kept["inner"], "task_id": task_id, "seed": seed})
+
 
 class Grade(BaseModel):
     """One verdict: which grader, which version, and its channels; `reward` is the channel "reward".

@@ -229,7 +229,7 @@ FENCED = CallFormat(
 
 # -- ReAct -------------------------------------------------------------------------------------------------------
 
-_ACTION = re.compile(r"^[ \t]*Action[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_ACTION = re.compile(r"^[ \t]*Action[ \t]*:(.*)", re.MULTILINE)
 _INPUT = re.compile(r"^[ \t]*Action Input[ \t]*:[ \t]*(.*)\Z", re.MULTILINE | re.DOTALL)
 
 
@@ -239,7 +239,8 @@ def _read_react(text: str, tools: Sequence[ToolSpec]) -> Found:
     action, given = _ACTION.search(heard), _INPUT.search(heard)
     if action is None:
         return () if given is None else ParseError(message="an Action Input without an Action", text=text)
-    spec = next((tool for tool in tools if tool.name == action[1]), None)
+    name = action[1].strip(" \t")
+    spec = next((tool for tool in tools if tool.name == name), None)
     raw = (given[1] if given is not None else "").strip().removeprefix("```json").strip("`").strip()
     try:
         arguments: Any = json.loads(raw) if raw else {}
@@ -248,9 +249,9 @@ def _read_react(text: str, tools: Sequence[ToolSpec]) -> Found:
     if not isinstance(arguments, dict):  # a single argument may stand bare
         names: list[str] = list(spec.parameters.get("properties", {}) or {}) if spec is not None else []  # type: ignore[arg-type]
         if len(names) != 1:
-            return ParseError(message=f"the Action Input of {action[1][:80]} is no JSON object", text=text)
+            return ParseError(message=f"the Action Input of {name[:80]} is no JSON object", text=text)
         arguments = {names[0]: arguments if spec and _wants_json(spec, names[0]) else raw}
-    return _checked((ToolCall(name=action[1], arguments=arguments),), tools)
+    return _checked((ToolCall(name=name, arguments=arguments),), tools)
 
 
 def _wants_json(spec: ToolSpec, name: str) -> bool:

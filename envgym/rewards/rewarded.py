@@ -95,7 +95,7 @@ class Rewarded:
             self._heard = ()
             return self._shown(await self._inner.reset(seed=seed))
         kept = self._own(start)
-        step = await self._inner.reset(seed=seed, start=_bare(start, kept))
+        step = await self._inner.reset(seed=seed, start=start.inside())
         self._said, self._earned, self._seed = tuple(kept["said"]), kept["earned"], start.seed
         self._spent = dict(kept["spent"])
         shown = self._shown(replace(step, reward=None, channels={}))
@@ -214,8 +214,7 @@ class Rewarded:
             "spent": self._spent,
             "heard": messages_to_json(self._heard),
         }
-        kept["inner"] = inner.state
-        return inner.model_copy(update={"state": json.dumps(kept), "seed": self._seed})
+        return inner.around(kept, task_id=self.task.id, seed=self._seed)
 
     @staticmethod
     def _own(snapshot: Snapshot) -> dict[str, Any]:
@@ -232,7 +231,8 @@ class Rewarded:
 
     async def release(self, snapshot: Snapshot) -> None:
         """Give the inner snapshot's resources back."""
-        await self._inner.release(_bare(snapshot, self._own(snapshot)))
+        self._own(snapshot)
+        await self._inner.release(snapshot.inside())
 
     async def fork(self) -> "Rewarded":
         """A fork of the inner one that heard the same."""
@@ -314,7 +314,3 @@ def _latest(said: tuple[str, ...]) -> tuple[str, ...]:
         kept.append(text[-_MOST_SAID:])
         room -= len(text)
     return tuple(reversed(kept))
-
-
-def _bare(snapshot: Snapshot, kept: Mapping[str, Any]) -> Snapshot:
-    return snapshot.model_copy(update={"state": kept["inner"]})

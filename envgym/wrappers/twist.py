@@ -100,7 +100,7 @@ class Wrapped:
         """A fresh state, or that of `start`, a snapshot of the same wrapping. Raises ValueError for another's."""
         if start is not None:
             kept = self._own(start)
-            await self._inner.reset(seed=seed, start=_bare(start, kept))
+            await self._inner.reset(seed=seed, start=start.inside())
             self._seed, self._turn, self._state = start.seed, kept["turn"], kept["twist"]
             self._last = step_from_json(kept["last"])
             self._checked(start)
@@ -158,10 +158,9 @@ class Wrapped:
         assert self._last is not None
         kept = {
             "wrapper": self._twist.name, "turn": self._turn, "twist": self._state,
-            "last": step_to_json(replace(self._last, info={}, cost={})), "inner": inner.state,
-            "task": inner.task_id,
+            "last": step_to_json(replace(self._last, info={}, cost={})),
         }  # fmt: skip
-        return inner.model_copy(update={"state": json.dumps(kept), "task_id": self.task.id})
+        return inner.around(kept, task_id=self.task.id, seed=self._seed)
 
     def _own(self, snapshot: Snapshot) -> dict[str, Any]:
         try:
@@ -178,7 +177,8 @@ class Wrapped:
 
     async def release(self, snapshot: Snapshot) -> None:
         """Give the inner snapshot's resources back."""
-        await self._inner.release(_bare(snapshot, self._own(snapshot)))
+        self._own(snapshot)
+        await self._inner.release(snapshot.inside())
 
     async def fork(self) -> "Wrapped":
         """A fork of the inner one, with a copy of the twist's state."""
@@ -190,10 +190,6 @@ class Wrapped:
     async def close(self) -> None:
         """Close the inner one."""
         await self._inner.close()
-
-
-def _bare(snapshot: Snapshot, kept: dict[str, Any]) -> Snapshot:
-    return snapshot.model_copy(update={"state": kept["inner"], "task_id": kept["task"]})
 
 
 def said(action: Action) -> str:

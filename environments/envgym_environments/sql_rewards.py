@@ -18,6 +18,7 @@ from envgym.errors import GraderFailure
 from envgym.rewards.channels import Channel, Mixture
 from envgym_environments.tool.sql.functions import BY_CHANCE, replace_functions
 from envgym_environments.tool.sql.grade import comparable
+from envgym_environments.tool.sql.reading import TooLarge, bounded, read_rows
 
 __all__ = [
     "REASONING_SQL",
@@ -61,8 +62,9 @@ def run_query(
     """Run one reading statement. What it does wrong is in the answer; nothing is raised and nothing is changed.
 
     steps: of SQLite's virtual machine, in thousands rounded up; they bound the time without a clock. What one
-    function does within a step is bounded by the length of a value, a million bytes. As in `sql`, chance is refused
-    and the clock stands still: the connection's own functions are replaced for good (`replace_functions`).
+    function does within a step is bounded by the length of a value, a million bytes; the rows are by `read_rows`.
+    As in `sql`, chance is refused and the clock stands still: the connection's own functions are replaced for good
+    (`replace_functions`).
     """
     replace_functions(connection)
     left = [max(1, steps // _EVERY)]
@@ -77,20 +79,20 @@ def run_query(
         )
         return sqlite3.SQLITE_DENY if denied else sqlite3.SQLITE_OK
 
-    length = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
     connection.set_progress_handler(tick, _EVERY)
     connection.set_authorizer(permit)
     try:
-        cursor = connection.execute(query)
-        rows = cursor.fetchmany(most_rows + 1)
-        cursor.close()
+        with bounded(connection):
+            read = read_rows(connection, query, most_rows + 1, longest=_MOST_BYTES)
+    except TooLarge as error:
+        return Answered(error=str(error))
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError) as error:
         late = left[0] < 0
         return Answered(error=f"it needs more than {steps} steps" if late else f"{type(error).__name__}: {error}")
     finally:
         connection.set_authorizer(None)
         connection.set_progress_handler(None, 0)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, length)
+    rows = read[1] if read is not None else []
     return Answered(tuple(map(tuple, rows[:most_rows])), cut=len(rows) > most_rows)
 
 

@@ -119,3 +119,18 @@ def test_tools_are_shown_with_the_way_to_call_them():
     assert tools_message(TOOLS) == HERMES.system(TOOLS)
     with pytest.raises(ValueError, match="call_format is 'xlm'; did you mean 'xml'"):
         call_format("xlm")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("form", FORMATS.values(), ids=lambda form: form.name)
+@pytest.mark.parametrize(
+    "filler", [" ", "\n", "`", "Action:", "\nAction Input:", "<function=", "\n ```", "```tool "]
+)
+def test_a_long_answer_is_read_in_linear_time(form, filler):
+    long = filler * (200_000 // len(filler))
+    for text in (f"Action: look{long}y", f"Action: look\nAction Input: {long}y", f"```tool\n{long}y", long):
+        assert read_as(form, text, TOOLS).text == text
+
+
+def test_blanks_around_an_action_are_no_part_of_its_name():
+    assert read_as(REACT, 'Action: \t look \t \nAction Input: {"place": "a"}', TOOLS).calls[0].name == "look"

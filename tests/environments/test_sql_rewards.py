@@ -1,6 +1,7 @@
 """Partial SQL rewards: what runs, what answers, what looks alike; nothing a query does reaches the database."""
 
 import sqlite3
+import tracemalloc
 
 import pytest
 from envgym_environments.sql_rewards import (
@@ -78,6 +79,24 @@ def test_what_no_step_counts_and_what_is_another_each_time_gives_no_rows(pets, q
     found = run_query(pets, query)
     assert found.error
     assert not found.rows
+
+
+def test_a_result_of_too_many_bytes_is_no_answer_and_the_connections_own_bounds_come_back(pets):
+    wide = ", ".join(["zeroblob(20000)"] * 20)
+    large = f"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 5000) SELECT {wide} FROM c"
+    tracemalloc.start()
+    try:
+        scores = sql_scores(pets, large, GOLD)
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
+    assert (scores["execution"], scores["syntax"]) == (0.0, 0.0)
+    assert run_query(pets, large).error == "the result is too large: more than 64000000 bytes"
+    with pytest.raises(GraderFailure, match="the result is too large"):
+        sql_scores(pets, GOLD, large)
+    many = f"SELECT {', '.join('1' * 600)}"
+    assert "too many columns" in run_query(pets, many).error
+    assert len(pets.execute(many).fetchone()) == 600
 
 
 def test_the_clock_of_a_query_stands_still(pets):

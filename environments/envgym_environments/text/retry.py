@@ -84,7 +84,7 @@ class Retry:
             return self._step(step)
         if start.task_id != self.task.id:
             raise ValueError(f"cannot start task {self.task.id!r} from a snapshot of task {start.task_id!r}")
-        step = await self._inner.reset(seed=start.seed, start=_bare(start))
+        step = await self._inner.reset(seed=start.seed, start=start.inside())
         self._seed, self._kept = start.seed, msgspec.convert(json.loads(start.state)["kept"], _Attempts)
         return self._step(replace(step, reward=None, channels={}))
 
@@ -140,14 +140,11 @@ class Retry:
 
     def _with(self, inner: Snapshot) -> Snapshot:
         assert self._kept is not None
-        kept = {"kept": msgspec.to_builtins(self._kept), "inner": inner.state, "task": inner.task_id,
-                "seed": inner.seed}  # fmt: skip
-        changes = {"state": json.dumps(kept), "task_id": self.task.id, "seed": self._seed}
-        return inner.model_copy(update=changes)
+        return inner.around({"kept": msgspec.to_builtins(self._kept)}, task_id=self.task.id, seed=self._seed)
 
     async def release(self, snapshot: Snapshot) -> None:
         """Release the inner snapshot."""
-        await self._inner.release(_bare(snapshot))
+        await self._inner.release(snapshot.inside())
 
     async def fork(self) -> "Retry":
         """An independent one around a fork of the inner environment."""
@@ -164,12 +161,6 @@ class Retry:
     async def close(self) -> None:
         """Close the inner environment."""
         await self._inner.close()
-
-
-def _bare(snapshot: Snapshot) -> Snapshot:
-    """The inner environment's own."""
-    raw = json.loads(snapshot.state)
-    return snapshot.model_copy(update={"state": raw["inner"], "task_id": raw["task"], "seed": raw["seed"]})
 
 
 def _said(step: Step, action: Action) -> str:

@@ -9,7 +9,7 @@ or takes too long, a connection that fails.
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,21 +107,25 @@ class OpenApiTool:
 
 def _request(operation: Operation, arguments: Mapping[str, JsonValue], base_url: str) -> dict[str, Any]:
     """What httpx sends. Raises ValueError for arguments that cannot be written, UnicodeErrors among them."""
-    path, query, headers = operation.path, dict[str, Any](), dict[str, str]()
+    path, query, headers = operation.path, list[tuple[str, str]](), dict[str, str]()
     cookies: list[str] = []
     fields: dict[str, JsonValue] = {}
     for name, value in arguments.items():
-        place = operation.places.get(name, "query")
+        place, way = operation.places.get(name, "query"), operation.written.get(name, "exploded")
         if place == "path":
-            path = path.replace(f"{{{name}}}", _step(name, value))
+            path = path.replace(f"{{{name}}}", _step(name, way, value))
         elif place == "header":
-            headers[name] = re.sub(r"[\r\n\0]", " ", _joined(value))
+            headers[name] = re.sub(r"[\r\n\0]", " ", _simple(way, value))
         elif place == "cookie":
-            cookies.append(f"{name}={quote(_joined(value), safe='')}")
+            way = "joined" if isinstance(value, list) and way == "exploded" else way  # a cookie has one value
+            cookies += (
+                f"{at if at == name else _quoted(at)}={_quoted(text)}"
+                for at, text in _pairs(operation, name, way, value)
+            )
         elif place == "body":
             fields[name] = value
         else:
-            query[name] = _joined(value) if place == "joined" else _texts(value)
+            query += _pairs(operation, name, way, value)
     if cookies:
         headers["cookie"] = "; ".join(cookies)
     request = {"method": operation.method.upper(), "url": base_url + path, "params": query}
@@ -151,9 +155,34 @@ def _written(body: Body, fields: Mapping[str, JsonValue], method: str) -> dict[s
     }
 
 
-def _step(name: str, value: JsonValue) -> str:
+def _pairs(operation: Operation, name: str, way: str, value: JsonValue) -> list[tuple[str, str]]:
+    """A parameter of the style "form". Raises ValueError for an object's part that would be another parameter."""
+    if way != "exploded" or not isinstance(value, list | dict):
+        return [(name, _simple(way, value))]
+    if isinstance(value, list):
+        return [(name, _text(one)) for one in value]
+    if taken := sorted(value.keys() & operation.places.keys() - {name}):
+        raise ValueError(f"{name} has a part {taken[0]!r}, which is a parameter of its own")
+    return [(part, _text(one)) for part, one in value.items()]
+
+
+def _simple(way: str, value: JsonValue, write: Callable[[str], str] = str) -> str:
+    """A parameter of the style "simple". write: what is done with each of its texts."""
+    if way == "json":
+        return write(json.dumps(value, allow_nan=False))
+    if isinstance(value, dict):
+        between = "=" if way == "exploded" else ","
+        return ",".join(f"{write(name)}{between}{write(_text(one))}" for name, one in value.items())
+    return ",".join(map(write, _texts(value)))
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _step(name: str, way: str, value: JsonValue) -> str:
     """A value as one step of a path. Raises ValueError for the two that lead to other paths."""
-    step = ",".join(quote(text, safe="") for text in _texts(value))
+    step = _simple(way, value, _quoted)
     if step in (".", ".."):
         raise ValueError(f"{name} is {step!r}, which leads out of its path")
     return step
@@ -165,10 +194,6 @@ def _text(value: JsonValue) -> str:
 
 def _texts(value: JsonValue) -> list[str]:
     return [_text(one) for one in value] if isinstance(value, list) else [_text(value)]
-
-
-def _joined(value: JsonValue) -> str:
-    return ",".join(_texts(value))
 
 
 def _answered(text: str, kind: str, promised: tuple[str, ...]) -> ToolResult:

@@ -51,9 +51,9 @@ class Body:
 class Operation:
     """One method of one path.
 
-    parameters: the arguments' JSON schema. places: of each argument "path", "query", "joined" (in the query, a list
-    with commas), "header", "cookie" or "body". answers: the types of what is answered where all goes well, () where
-    the document does not say.
+    parameters: the arguments' JSON schema. places: of each argument "path", "query", "header", "cookie" or "body".
+    written: of each that is a parameter "exploded" (parts of lists and objects for themselves), "joined" (with
+    commas) or "json". answers: the types of what is answered where all goes well, () where nothing says.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Operation:
     path: str
     parameters: dict[str, Any]
     places: Mapping[str, str]
+    written: Mapping[str, str]
     body: Body | None = None
     answers: tuple[str, ...] = ()
 
@@ -76,7 +77,7 @@ def read_operations(
     """
     found: dict[str, Operation] = {}
     complaints: list[str] = []
-    for path, method, raw in _operations(document):
+    for path, method, raw in _operations(document, complaints):
         where = f"{method.upper()} {path}"
         try:
             if raw["servers"] and not one_server:
@@ -91,10 +92,18 @@ def read_operations(
     return list(found.values()), complaints
 
 
-def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for path, item in document["paths"].items():
+def _operations(document: Mapping[str, Any], complaints: list[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, part in document["paths"].items():
+        if str(path).startswith("x-"):
+            continue
+        item = _resolved(document, part)
+        if not item and part:
+            where = f"its $ref {part['$ref']!r} leads nowhere" if isinstance(part, dict) else "it is no object"
+            complaints.append(f"{path} is left out: {where}")
+        elif item is not part:  # what stands beside the reference holds, too
+            item = {**item, **{name: one for name, one in part.items() if name != "$ref"}}
         for method in _METHODS:
-            operation = item.get(method) if isinstance(item, dict) else None
+            operation = item.get(method)
             if isinstance(operation, dict):
                 parameters = [*(item.get("parameters") or []), *(operation.get("parameters") or [])]
                 servers = operation.get("servers") or item.get("servers")
@@ -110,6 +119,7 @@ def _read(
     properties: dict[str, Any] = {}
     required: list[str] = []
     places: dict[str, str] = {}
+    written: dict[str, str] = {}
     for name, place, one in _parameters(document, raw["parameters"], given):
         needed = place == "path" or bool(one.get("required"))
         why = _why_not(name, place, one, places)
@@ -119,7 +129,7 @@ def _read(
             complaints.append(f"{where}: its {place} parameter {name!r} is left out: it {why}")
             continue
         properties[name] = {**_schema(document, one), "description": one.get("description", "")}
-        places[name] = "joined" if place == "query" and one.get("explode") is False else place
+        places[name], written[name] = place, _way(place, one)
         required += [name] if needed else []
     if unfilled := [name for name in re.findall(r"\{([^{}]*)\}", path) if places.get(name) != "path"]:
         raise _Unsendable(f"nothing fills {unfilled[0]!r} of its path")
@@ -133,7 +143,7 @@ def _read(
         parameters["$defs"] = definitions
     name = tool_name(raw.get("operationId") or f"{method}{path}") or "operation"
     told = " ".join(filter(None, (raw.get("summary"), raw.get("description")))) or where
-    return Operation(name, told, method, path, parameters, places, body, _answers(document, raw))
+    return Operation(name, told, method, path, parameters, places, written, body, _answers(document, raw))
 
 
 def _parameters(
@@ -158,7 +168,17 @@ def _why_not(name: str, place: str, one: Mapping[str, Any], places: Mapping[str,
         return "is described nowhere"
     if one.get("style", _STYLES[place]) != _STYLES[place]:
         return f"is of the style {one['style']!r}"
+    content = one.get("content") or {}
+    if content and _media({kind: part for kind, part in content.items() if "json" in kind or "*" in kind}) is None:
+        return f"is written as {' or '.join(content)}"
     return f"has the name of one in the {places[name]}" if name in places else ""
+
+
+def _way(place: str, one: Mapping[str, Any]) -> str:
+    """How a parameter's value is written."""
+    if one.get("content"):
+        return "json"
+    return "exploded" if one.get("explode", _STYLES[place] == "form") else "joined"
 
 
 def _schema(document: Mapping[str, Any], one: Mapping[str, Any]) -> dict[str, Any]:

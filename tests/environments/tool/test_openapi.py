@@ -10,6 +10,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
@@ -145,6 +146,55 @@ def test_cookies_and_lists_arrive_and_nothing_said_leaves_its_place(echo: str) -
     assert answer.value["headers"]["cookie"] == "session=x%3B%20admin%3D1"
     assert lacking.fault is half.fault is out.fault is ToolFault.INVALID
     assert "leads out of its path" in out.text
+
+
+def test_objects_and_json_in_parameters_are_written_as_the_document_says(echo: str) -> None:
+    as_json = {"content": {"application/json": {"schema": {}}}}
+    found = OpenApiTools.of(
+        document(
+            find={
+                "at": "/find/{plain}/{each}/{json}", "by": "get",
+                "parameters": [
+                    parameter("plain", "path", "object"), parameter("each", "path", "object", explode=True),
+                    {"name": "json", "in": "path", **as_json}, parameter("spread", "query", "object"),
+                    parameter("flat", "query", "object", explode=False), {"name": "q", "in": "query", **as_json},
+                    parameter("X-One", "header", "object"), {"name": "X-Two", "in": "header", **as_json},
+                    parameter("jar", "cookie", "object"), parameter("tin", "cookie", "array"),
+                    {"name": "kept", "in": "query", "content": {"text/csv": {}}},
+                ],
+            }
+        ),
+        base_url=echo,
+    )  # fmt: skip
+    assert found.complaints == ("GET /find/{plain}/{each}/{json}: its query parameter 'kept' is left out: "
+                                "it is written as text/csv",)  # fmt: skip
+    one = {"a": 1, "b": "x y"}
+    given = {"plain": one, "each": one, "json": ["p", 1], "spread": one, "flat": one, "q": ["p", {"r": 2}],
+             "X-One": one, "X-Two": ["p", 1], "jar": one, "tin": ["s", "t"]}  # fmt: skip
+    clash = {**given, "spread": {"q": "mine"}}
+    sent, wrong = called(found, ("find", given), ("find", clash))
+    path, _, query = sent.value["path"].partition("?")
+    assert path == "/find/a,1,b,x%20y/a=1,b=x%20y/%5B%22p%22%2C%201%5D"
+    assert parse_qsl(query) == [("a", "1"), ("b", "x y"), ("flat", "a,1,b,x y"), ("q", '["p", {"r": 2}]')]
+    assert (sent.value["headers"]["x-one"], sent.value["headers"]["x-two"]) == ("a,1,b,x y", '["p", 1]')
+    assert sent.value["headers"]["cookie"] == "a=1; b=x%20y; tin=s%2Ct"
+    assert wrong.fault is ToolFault.INVALID
+    assert "spread has a part 'q', which is a parameter of its own" in wrong.text
+
+
+def test_a_path_that_is_a_reference_is_followed_or_complained_of(echo: str) -> None:
+    shared = {"get": {"operationId": "look"}, "parameters": [parameter("id", "path")]}
+    paths = {
+        "/a/{id}": {"$ref": "#/components/pathItems/Shared", "post": {"operationId": "put"}},
+        "/b": {"$ref": "other.yaml#/b"}, "/c": ["get"], "/d": {}, "x-owner": "me",
+    }  # fmt: skip
+    whole = {"openapi": "3.1.0", "paths": paths, "components": {"pathItems": {"Shared": shared}}}
+    found = OpenApiTools.of(whole, base_url=echo)
+    assert {tool.spec.name for tool in found.tools} == {"put", "look"}
+    assert found.complaints == (
+        "/b is left out: its $ref 'other.yaml#/b' leads nowhere", "/c is left out: it is no object"
+    )  # fmt: skip
+    assert called(found, ("put", {"id": "1"}))[0].value["path"] == "/a/1"
 
 
 def test_what_cannot_be_sent_is_left_out_and_named() -> None:

@@ -15,7 +15,7 @@ from envgym_environments.tool.service.world import SPEC, expert, service_tasks
 from envgym import play
 from envgym.env import EARNED_BY, Step, StopReason
 from envgym.limits import Limits
-from envgym.messages import Action, Message, ParseError
+from envgym.messages import Action, Message, ParseError, ToolCall
 from envgym.registry import make, register, unregister
 from envgym.rollout import Origin, Rollout
 from envgym.task import Task
@@ -623,3 +623,17 @@ def test_a_judge_of_a_plan_grades_what_tau2_leaves_to_one(tmp_path) -> None:
         assert asyncio.run(_played(["Please.", end], task, rewards=only)).reward == 1.0
     finally:
         unregister("agents", "polite-judge")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("long", ["a" * 200_000, "/." * 100_000, "a" * 100_000 + "@" + "a" * 100_000])
+def test_a_user_reads_a_long_proposal_in_linear_time(long: str) -> None:
+    case = Case("I would like to cancel order w123.", "me", gold=[ToolCall(name="cancel_order", arguments={})])
+    assert not answer_of(case, 1, f"Shall I cancel something, please confirm? {long}")[2]
+
+
+def test_a_user_knows_the_paths_and_addresses_that_they_named_themselves() -> None:
+    case = Case("Forward /docs/a.txt to ann@site.org.", "me", gold=[ToolCall(name="forward_mail", arguments={})])
+    assert answer_of(case, 1, "Shall I forward /docs/a.txt to ann@site.org, please confirm?")[2]
+    foreign = answer_of(case, 1, "Shall I forward ./docs/b.txt to bob@site.org, please confirm?")[0]
+    assert foreign == "No. I did not ask for anything with /docs/b.txt."

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import sqlite3
+import time
+import tracemalloc
 from contextlib import closing
 
 import pytest
@@ -148,10 +150,75 @@ def test_nothing_is_written_and_work_and_size_are_bounded(database: Database, sq
     assert database.query("SELECT COUNT(*), SUM(a) FROM t").rows == ((300, 44850),)
 
 
+_NEWER = [
+    (call, answer)
+    for at, call, answer in (
+        ((3, 42), "datetime('subsec')", "2025-06-30 12:00:00.000"),
+        ((3, 43), "timediff('now', x'6e6f77')", "+0000-00-00 00:00:00.000"),
+    )
+    if sqlite3.sqlite_version_info >= at
+]
+
+
+def _bytes(rows: int) -> str:
+    wide = ", ".join(["zeroblob(20000)"] * 20)
+    return f"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT {rows}) SELECT {wide} FROM c"
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_result_is_bounded_in_bytes_whatever_its_rows_and_columns(foreign: bool, tmp_path) -> None:
+    with closing(sqlite3.connect(tmp_path / "wide.sqlite")) as connection:
+        connection.execute(f"CREATE TABLE wide ({', '.join(f'c{n}' for n in range(400))})")
+        source = tmp_path / "wide.sqlite" if foreign else connection.serialize()
+    with closing(Database(source)) as database:
+        tracemalloc.start()
+        try:
+            large = database.query(_bytes(2000), most=2000)
+            assert tracemalloc.get_traced_memory()[1] < 100_000_000
+        finally:
+            tracemalloc.stop()
+        assert large.error == "the result is too large: more than 64000000 bytes"
+        assert len(database.query(_bytes(100), most=2000).rows) == 100
+        assert database.query(f"SELECT {', '.join('1' * 600)}").error.startswith("too many columns")
+        assert len(database.query("SELECT * FROM wide").columns) == 400
+        assert "too big" in database.query(f"SELECT {', '.join(['hex(zeroblob(499000))'] * 512)}").error
+        wanted = references("SELECT 1", [database])
+        assert grade(_bytes(2000), wanted, [database], ordered=False) == {
+            "reward": 0.0, "executes": 0.0, "seen": 0.0, "width": 0.0, "rows": 0.0
+        }  # fmt: skip
+        with pytest.raises(GraderFailure, match="the result is too large"):
+            references(_bytes(2000), [database])
+
+
 def test_queries_repeat_exactly_because_the_day_is_the_worlds(database: Database) -> None:
     found = database.query("SELECT date('now'), date('now', '-1 year'), strftime('%Y'), date(), date('2020-02-01')")
     assert found.rows == (("2025-06-30", "2024-06-30", "2025", "2025-06-30", "2020-02-01"),)
     assert shown(database.query("SELECT NULL AS x, 1.5, 'a' WHERE 0")) == "x | 1.5 | 'a'\n(no rows)"
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        ("datetime(CAST('now' AS BLOB))", "2025-06-30 12:00:00"), ("date(x'4e6f77')", "2025-06-30"),
+        ("date(x'6e6f770041')", "2025-06-30"), ("date('now' || char(0))", "2025-06-30"),
+        ("strftime('%Y', x'6e6f77')", "2025"), ("strftime('now', '2020-01-02')", "now"),
+        ("datetime('now', 'localtime')", "2025-06-30 12:00:00"), ("datetime('now', 'UTC')", "2025-06-30 12:00:00"),
+        ("datetime('2020-01-02', x'6c6f63616c74696d65', '+1 hour')", "2020-01-02 01:00:00"),
+        ("datetime(1700000000, 'unixepoch', 'localtime')", "2023-11-14 22:13:20"),
+        ("strftime('%H', '2020-01-02 03:00', 'utc')", "03"), ("date('2020-01-02', 'nonsense')", None),
+        *_NEWER,
+    ],
+)  # fmt: skip
+def test_no_way_of_asking_for_the_clock_gives_the_hosts_or_its_time_zone(
+    database: Database, monkeypatch, call: str, answer: str | None
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        assert database.query(f"SELECT {call}").rows == ((answer,),)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(

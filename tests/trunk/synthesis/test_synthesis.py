@@ -9,16 +9,20 @@ from functools import partial
 
 import numpy as np
 import pytest
-from envgym_environments.synthesized import make_synthesized, synthesized_tasks
+from envgym_environments.synthesized import Goal, make_synthesized, synthesized_tasks
 
-from envgym import make
+from envgym import Action, Message, Replaying, make
 from envgym.errors import EnvironmentFailure
 from envgym.registry import find, spec
+from envgym.rewards.plan import reward_plan
+from envgym.rewards.rewarded import Rewarded
 from envgym.synthesis import Curious, Told, Tried, describe, instruct, learned, synthesize
 from envgym.synthesis.explore import AgentExplorer
 from envgym.testing import check_env_sync, check_task_sync, check_tasks
 from envgym.testing.fakes import ScriptedAgent
+from envgym.testing.memory import MemoryEnv
 from envgym.wire import action_from_json
+from envgym.wrappers import Adversary, Noise, Perturbation, Wrapped
 
 
 def found(count: int = 6, **more):
@@ -41,6 +45,42 @@ def test_tasks_are_found_can_be_solved_and_are_written_for_the_environment_that_
     check_tasks(tasks, splits=("train", "heldout"))
     check_task_sync(tasks, make_synthesized, expert)
     check_env_sync(lambda: make("synthesized", tasks[0]), turns=3)
+
+
+class SaysItsSeed(MemoryEnv):
+    """A world that is another under each seed; without snapshots of its own it is replayed."""
+
+    async def reset(self, *, seed, start=None):
+        return replace(await super().reset(seed=seed), observation=(Message(role="user", content=f"{seed} " * 20),))
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda env: Wrapped(env, Noise(rate=0.5, sigma=1.0)), lambda env: Wrapped(env, Perturbation(drop=0.5)),
+        lambda env: Wrapped(env, Adversary(rate=0.5)),
+        lambda env: Rewarded(env, reward_plan({"channels": {"reached": {"kind": "world"}}}), {}),
+    ],
+)  # fmt: skip
+def test_what_is_around_a_world_whose_seed_is_pinned_goes_on_as_it_was(around):
+    def made():
+        return around(Wrapped(Replaying(SaysItsSeed), Goal(MemoryEnv().task, "nowhere", seed=1234)))
+
+    async def go_on(env) -> list:
+        steps = [await env.step(Action.say("open 0")) for _ in range(6)]
+        return [(step.observation, step.reward, step.channels) for step in steps]
+
+    async def main() -> None:
+        env, other = made(), made()
+        await env.reset(seed=5)
+        kept = await env.snapshot()
+        await other.reset(seed=0, start=kept)
+        again = await other.snapshot()
+        assert again == kept
+        assert await go_on(other) == await go_on(env)
+        assert kept.seed == 5
+
+    asyncio.run(main())
 
 
 def test_the_same_seed_finds_the_same_and_memory_makes_it_look_elsewhere(tmp_path):

@@ -32,9 +32,13 @@ _ACTS = {
 """The words of an act, by the first word of the tools that do it."""
 
 _THING = re.compile(
-    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?<!\w)/[\w./-]*\w|\b(?=\w*[a-z])(?=\w*\d)(?!\d+[a-z]{1,3}\b)\w+|\b\d{7,}\b"
+    r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+|(?<!\w)/(?:[./-]{0,64}+\w++)++"
+    r"|\b(?=\w*[a-z])(?=\w*\d)(?!\d+[a-z]{1,3}\b)\w+|\b\d{7,}\b"
 )
-"""A name as machines give it: an address, a path, letters with digits, a long number; no amount, 2nd or 64gb."""
+"""A name as machines give it: an address, a path, letters with digits, a long number; no amount, 2nd or 64gb.
+
+What is said may be long: no part of it is read again from each place, so the names of addresses have the lengths
+that mail allows."""
 
 _DAY = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 """A day that they spoke of is a thing of theirs; one that they did not is told of a thing, and not foreign."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envgym_environments.tool.sql.functions import BY_CHANCE, Cell, replace_functions
+from envgym_environments.tool.sql.reading import read_rows
 
 __all__ = ["Cell", "Database", "Rows", "shown"]
 
@@ -20,7 +21,7 @@ _ALLOWED = {
 _STEP = 1000
 _MOST_DRAWN, _MOST_FOREIGN = 20_000, 1_000_000
 """Bytes of one value, in databases that were drawn and in files: `zeroblob` can ask for gigabytes. SQLite does not
-count what a function does inside, so this bounds it too."""
+count what a function does inside, so this bounds it too. `reading` bounds what a result is in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,7 @@ class Database:
         self._connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         self._steps, self._most = 0, instructions // _STEP
         replace_functions(self._connection)
-        most = _MOST_DRAWN if isinstance(source, bytes) else _MOST_FOREIGN
-        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
+        self._longest = _MOST_DRAWN if isinstance(source, bytes) else _MOST_FOREIGN
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _MOST_DRAWN)
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 100)
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
@@ -64,19 +64,17 @@ class Database:
         """The first `most` rows of one SELECT. Whatever is wrong with the query is in `Rows.error`."""
         self._steps = 0
         try:
-            cursor = self._connection.execute(sql, values)
-            if cursor.description is None:
-                return Rows(error="this gives no rows: write a SELECT")
-            found = cursor.fetchmany(most + 1)
-            columns = tuple(str(part[0]) for part in cursor.description)
-            cursor.close()
+            read = read_rows(self._connection, sql, most + 1, longest=self._longest, values=values)
         except sqlite3.OperationalError as error:
             if self._steps > self._most:
                 return Rows(error="the query was stopped: it does too much work; filter or join it better")
             return Rows(error=str(error))
-        # ValueError: a NUL in the text; MemoryError: a value over the limit; Warning: two statements in 3.11
+        # ValueError: a NUL in the text, or TooLarge; MemoryError: too long a value; Warning: two statements in 3.11
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError) as error:
             return Rows(error=str(error) or type(error).__name__)
+        if read is None:
+            return Rows(error="this gives no rows: write a SELECT")
+        columns, found = read
         return Rows(columns, tuple(found[:most]), len(found) > most)
 
     def tables(self) -> list[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """SQLite functions whose work is not bounded or whose answers do not repeat, replaced by ones that are and do.
 
-The clock stands at noon of `words.TODAY`. `instr`, `replace` and `trim` compare every place with every pattern, and
-`printf` counts to any width it is told, all within one instruction that nothing can stop; these here are linear.
+The clock stands at noon of `words.TODAY`, and the host's time zone is UTC. `instr`, `replace` and `trim` compare
+every place with every pattern, and `printf` counts to any width it is told, all within one instruction that nothing
+can stop; these here are linear.
 """
 
 import re
@@ -22,14 +23,18 @@ BY_CHANCE = frozenset(
 """What an authorizer refuses, as its answer is another each time, or reaches beyond the database."""
 
 _NOON = f"{TODAY} 12:00:00"
-_CLOCKS = ("date", "time", "datetime", "julianday", "unixepoch", "strftime")
+_CLOCKS = {"date": 0, "time": 0, "datetime": 0, "julianday": 0, "unixepoch": 0, "strftime": 1}
+"""The place of the moment, after which modifiers come."""
+
 _WIDE = re.compile(r"\*|\d{4,}")
 
 
 def replace_functions(connection: sqlite3.Connection) -> None:
     """Put them in the place of SQLite's own, for this connection."""
-    for name in _CLOCKS:
-        connection.create_function(name, -1, _clock(name), deterministic=True)
+    for name, place in _CLOCKS.items():
+        connection.create_function(name, -1, _clock(name, place), deterministic=True)
+    if sqlite3.sqlite_version_info >= (3, 43):
+        connection.create_function("timediff", 2, _difference, deterministic=True)
     for name in ("printf", "format"):
         connection.create_function(name, -1, _printed, deterministic=True)
     connection.create_function("instr", 2, _instr, deterministic=True)
@@ -44,14 +49,31 @@ def _plain(name: str, values: list[Any]) -> Any:
         return connection.execute(f"SELECT {name}({','.join('?' * len(values))})", values).fetchone()[0]
 
 
-def _clock(name: str) -> Callable[..., Any]:
+def _clock(name: str, place: int) -> Callable[..., Any]:
     def call(*given: Cell) -> Any:
-        values = [_NOON if isinstance(v, str) and v.strip().lower() == "now" else v for v in given]
-        if len(given) == (name == "strftime"):  # no moment is named: SQLite would take the clock's
-            values.append(_NOON)
-        return _plain(name, values)
+        # where no moment is named SQLite would take the clock's
+        moment = _moment(given[place] if len(given) > place else _NOON)
+        after = [one for one in given[place + 1 :] if _word(one) not in ("localtime", "utc")]
+        return _plain(name, [*given[:place], *moment, *after])
 
     return call
+
+
+def _difference(one: Cell, other: Cell) -> Any:
+    return _plain("timediff", [_moment(one)[0], _moment(other)[0]])
+
+
+def _moment(given: Cell) -> list[Cell]:
+    """A moment, the clock's where SQLite would ask for that, and the modifier that stands in its place."""
+    word = _word(given)
+    if word in ("subsec", "subsecond"):
+        return [_NOON, word]
+    return [_NOON if word == "now" else given]
+
+
+def _word(given: Cell) -> str:
+    """A text as SQLite compares it with its own words: of bytes, too, and until a NUL."""
+    return _text(given).partition("\0")[0].strip().lower() if isinstance(given, str | bytes) else ""
 
 
 def _printed(*given: Cell) -> Any:
