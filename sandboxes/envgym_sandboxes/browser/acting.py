@@ -21,6 +21,8 @@ from envgym.page_actions import (
     TypeText,
     Upload,
 )
+from envgym.page_keys import clipboard_use
+from envgym_sandboxes.browser.clipboard import taken, without_effect
 from envgym_sandboxes.browser.keys import key_events, typed_events
 from envgym_sandboxes.browser.seeing import ACTED_ON, tree
 from envgym_sandboxes.browser.tab import Tab
@@ -93,11 +95,6 @@ _SCROLLING = frozenset(["pageup", "pagedown", "home", "end", "space", "up", "dow
     " ",
     *(f"arrow{where}" for where in ("up", "down", "left", "right")),
 }
-_SELECTED = """(() => { const field = document.activeElement;
-  if (field && typeof field.selectionStart === 'number') {
-    return field.value.slice(field.selectionStart, field.selectionEnd);
-  }
-  return String(getSelection()); })()"""
 _PLACE = "(() => { try { return __quiet.place(%f, %f); } catch { return true; } })()"
 
 
@@ -261,16 +258,17 @@ async def _press(tab: Tab, keys: str, clipboard: list[str]) -> None:
         raise Missed(
             Outcome.INVALID, f"there is no key {keys[:40]!r}; keys are such as Enter, Tab, ArrowDown, Control+a"
         )
-    # Chromium has one clipboard for all episodes: nobody gets anything out of that one
-    short = keys.lower()
-    if short in ("control+v", "shift+insert"):
+    use = clipboard_use(keys)
+    if use == "paste":
         if clipboard:
             await tab.call("Input.insertText", text=clipboard[0])
-        return
-    if short in ("control+c", "control+x"):
-        clipboard[:] = [str(await tab.run(_SELECTED))]
-    tab.scrolls = short.rpartition("+")[2] in _SCROLLING
-    await _keys(tab, events)
+    elif use:
+        await _keys(tab, without_effect(events))
+        if text := await taken(tab, use):
+            clipboard[:] = [text]
+    else:
+        tab.scrolls = keys.lower().rpartition("+")[2] in _SCROLLING
+        await _keys(tab, events)
 
 
 async def _keys(tab: Tab, events: list[tuple[str, dict[str, Any]]]) -> None:
