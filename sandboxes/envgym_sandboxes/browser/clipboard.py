@@ -1,7 +1,7 @@
 """An episode's own clipboard: Chromium has one for all contexts, which no key of an agent reads or writes.
 
-What is copied is taken from the document that has the focus, also one in a frame, in a world where the page's scripts
-have no part. They hear of it as of a copy by a person, and may put something else in its place.
+What is copied is taken from the document that has the focus, also one in a frame, in a world where the page's
+scripts have no part. They hear of it as of a copy by a person, and may put something else in its place.
 """
 
 import json
@@ -16,11 +16,12 @@ __all__ = ["taken", "without_effect"]
 _DEEPEST = 20
 """Frames within each other that are looked into."""
 
-_FOCUS = "let on = document.activeElement; while (on?.shadowRoot?.activeElement) on = on.shadowRoot.activeElement;"
-_FOCUSED = f"(() => {{ {_FOCUS} return on; }})()"
-_TAKE = (
-    """((kind) => {
-  const focused = () => { %s return on; };
+_FOCUSED = """() => {
+  let on = document.activeElement;
+  while (on?.shadowRoot?.activeElement) on = on.shadowRoot.activeElement;
+  return on;
+}"""
+_TAKE = """(kind, focused) => {
   const said = getSelection(), at = said?.anchorNode, data = new DataTransfer();
   let field = focused();
   const on = field && field !== document.body ? field : (at?.nodeType === 1 ? at : at?.parentElement) || document;
@@ -32,9 +33,7 @@ _TAKE = (
     ? field.value.slice(field.selectionStart, field.selectionEnd) : String(getSelection() ?? '');
   if (text && kind === 'cut') document.execCommand('delete');
   return text;
-})(%%s)"""
-    % _FOCUS
-)
+}"""
 
 
 def without_effect(events: list[Event]) -> list[Event]:
@@ -51,21 +50,20 @@ async def taken(tab: Tab, kind: Literal["copy", "cut"]) -> str:
         if not inner:
             break
         frame = inner
-    said = await tab.call(
-        "Runtime.evaluate", contextId=world, expression=_TAKE % json.dumps(kind), returnByValue=True
-    )
+    take = f"({_TAKE})({json.dumps(kind)}, {_FOCUSED})"
+    said = await tab.call("Runtime.evaluate", contextId=world, expression=take, returnByValue=True)
     text = said["result"].get("value")
     return text if isinstance(text, str) else ""
 
 
 async def _inner(tab: Tab, world: int) -> str:
     """The frame that has the focus within this one; "" where none has."""
-    focused: dict[str, Any] = (await tab.call("Runtime.evaluate", contextId=world, expression=_FOCUSED))["result"]
+    focused: dict[str, Any] = (await tab.call("Runtime.evaluate", contextId=world, expression=f"({_FOCUSED})()"))[
+        "result"
+    ]
     if focused.get("className") not in ("HTMLIFrameElement", "HTMLFrameElement", "HTMLObjectElement"):
         return ""
     try:
-        return str(
-            (await tab.call("DOM.describeNode", objectId=focused["objectId"]))["node"].get("frameId", "")
-        )
+        return str((await tab.call("DOM.describeNode", objectId=focused["objectId"]))["node"].get("frameId", ""))
     except Refused:  # it is gone meanwhile
         return ""
