@@ -7,18 +7,16 @@ __all__ = ["clipboard_use", "read_keys"]
 _HELD = {"Ctrl": "Control", "Cmd": "Meta"} | {name: name for name in ("Alt", "Control", "Meta", "Shift")}
 _ALIAS = {"Return": "Enter", "Esc": "Escape", "Del": "Delete", "Left": "ArrowLeft", "Right": "ArrowRight"}
 _ALIAS |= {"Up": "ArrowUp", "Down": "ArrowDown", " ": "Space"} | _HELD
-_CLIPBOARD: dict[tuple[frozenset[str], str], Literal["copy", "cut", "paste"]] = {
-    (frozenset(held.split("+")), name): use
-    for held, name, use in (
-        ("Control", "c", "copy"),
-        ("Control", "Insert", "copy"),
-        ("Control", "x", "cut"),
-        ("Shift", "Delete", "cut"),
-        ("Control", "v", "paste"),
-        ("Control+Shift", "v", "paste"),
-        ("Shift", "Insert", "paste"),
-    )
-}
+_USES: tuple[tuple[str, str, Literal["copy", "cut", "paste"]], ...] = (
+    ("Control", "c", "copy"),
+    ("Control", "Insert", "copy"),
+    ("Control", "x", "cut"),
+    ("Shift", "Delete", "cut"),
+    ("Control", "v", "paste"),
+    ("Control+Shift", "v", "paste"),
+    ("Shift", "Insert", "paste"),
+)
+_CLIPBOARD = {(frozenset(held.split("+")), name): use for held, name, use in _USES}
 
 
 def read_keys(keys: str) -> tuple[tuple[str, ...], str] | None:

@@ -230,7 +230,7 @@ async def _point(tab: Tab, target: Target) -> tuple[float, float]:
     (left, top), (wide, high) = _extent(quads["quads"][0])
     (in_x, to_x), (in_y, to_y) = (
         (max(-start / (size or 1.0), 0.0), min((most - start) / (size or 1.0), 1.0))
-        for start, size, most in zip((left, top), (wide, high), tab.spec.size, strict=True)
+        for start, size, most in zip((left, top), (wide, high), map(float, tab.spec.size), strict=True)
     )
     spot = await _told(tab, handle["object"]["objectId"], _HIT, in_x, in_y, to_x, to_y, mark="=")
     across, down = map(float, spot[1:].split(","))
