@@ -227,14 +227,14 @@ async def _point(tab: Tab, target: Target) -> tuple[float, float]:
         if not await _true(tab, handle["object"]["objectId"], "function() { return this.isConnected; }"):
             raise Missed(Outcome.NO_ELEMENT, "that element is not on the page any more")
         raise Missed(Outcome.NOT_REACHABLE, "that element cannot be seen")
-    (left, top), (wide, high) = _extent(quads["quads"][0])
+    (left, top), (across, down) = _extent(quads["quads"][0])
     (in_x, to_x), (in_y, to_y) = (
         (max(-start / (size or 1.0), 0.0), min((most - start) / (size or 1.0), 1.0))
-        for start, size, most in zip((left, top), (wide, high), map(float, tab.spec.size), strict=True)
+        for start, size, most in zip((left, top), (across, down), map(float, tab.spec.size), strict=True)
     )
     spot = await _told(tab, handle["object"]["objectId"], _HIT, in_x, in_y, to_x, to_y, mark="=")
-    across, down = map(float, spot[1:].split(","))
-    return left + across * wide, top + down * high
+    in_x, in_y = map(float, spot[1:].split(","))
+    return left + in_x * across, top + in_y * down
 
 
 def _extent(quad: list[float]) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -339,8 +339,8 @@ async def _seen(tab: Tab, target: Target) -> tuple[float, float] | None:
     if not quads:
         return None
     (left, right), (top, bottom) = (
-        (max(start, 0.0), min(start + size, float(most)))
-        for start, size, most in zip(*_extent(quads[0]), tab.spec.size, strict=True)
+        (max(start, 0.0), min(start + size, most))
+        for start, size, most in zip(*_extent(quads[0]), map(float, tab.spec.size), strict=True)
     )
     return ((left + right) / 2, (top + bottom) / 2) if left < right and top < bottom else None
 

@@ -11,7 +11,7 @@
     if (elements > most) return [elements, 0];
     letters += whole.textContent.length;
     if (letters > bound) return [elements, letters];
-    for (const one of all) if (one.shadowRoot) roots.push(one.shadowRoot);
+    for (let at = 0, inner; at < all.length; at++) if ((inner = all[at].shadowRoot)) roots.push(inner);
     for (const field of root.querySelectorAll('input,textarea')) {
       if (field.type !== 'file' && field.value !== field.defaultValue) letters += field.value.length;
     }
