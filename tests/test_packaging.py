@@ -42,6 +42,7 @@ KEPT_IN_MODULE = {
         "reports",
         "spec", "twists", "unregister",
     },
+    "page_keys": {"clipboard_use", "read_keys"},
     "page": {"Dialog", "Download", "Folder", "Node", "Site", "Storage", "Tab", "Tcp", "UnixSocket"},
     "page_actions": {
         "Back", "Click", "CloseTab", "Drag", "Fill", "Forward", "Goto", "Hover", "NewTab", "Press", "Scroll",

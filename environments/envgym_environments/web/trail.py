@@ -3,11 +3,11 @@
 A page's way back and forward is the addresses that its tab was at: a browser's own history could not be restored.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from envgym.messages import ToolCall
 from envgym.page import PageView
+from envgym.page_keys import clipboard_use
 from envgym_environments.web.service import Anchor
 
 __all__ = ["Trail"]
@@ -93,5 +93,4 @@ class Trail:
 
 
 def _copies(call: ToolCall) -> bool:
-    keys: Iterable[object] = ("control+c", "control+x")
-    return call.name == "press" and str(call.arguments.get("keys", "")).lower() in keys
+    return call.name == "press" and clipboard_use(str(call.arguments.get("keys", ""))) in ("copy", "cut")

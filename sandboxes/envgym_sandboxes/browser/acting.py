@@ -21,6 +21,8 @@ from envgym.page_actions import (
     TypeText,
     Upload,
 )
+from envgym.page_keys import clipboard_use
+from envgym_sandboxes.browser.clipboard import taken, without_effect
 from envgym_sandboxes.browser.keys import key_events, typed_events
 from envgym_sandboxes.browser.seeing import ACTED_ON, tree
 from envgym_sandboxes.browser.tab import Tab
@@ -37,22 +39,52 @@ class Missed(Exception):
         self.outcome, self.message = outcome, message
 
 
-_HIT = """function() {
-  const box = this.getClientRects()[0], root = this.getRootNode();
+_HIT = """function(left, top, right, bottom) {
+  const box = this.getClientRects()[0], page = this.ownerDocument, root = this.getRootNode();
   if (!box) return 'it has no box';
-  const at = root.elementFromPoint ? root : this.ownerDocument;
-  const hit = at.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
-  if (!hit || hit === this || this.contains(hit) || hit.contains(this)) return '';
-  if (hit.closest('label')?.control === this || (this.closest('label') || {}).control === hit) return '';
-  return 'it is covered by ' + hit.tagName.toLowerCase() + (hit.id ? '#' + hit.id : '');
+  const above = (one) => one.parentNode || one.host;
+  const within = (one, other) => { for (; one; one = above(one)) if (one === other) return true; return false; };
+  const cut = ([l, t, r, b], x, y, w, h) =>
+    [Math.max(l, x), Math.max(t, y), Math.min(r, x + w), Math.min(b, y + h)];
+  const hit = ([l, t, r, b]) => {
+    if (r < l || b < t) return [null];
+    const x = (l + r) / 2, y = (t + b) / 2, at = root.elementFromPoint?.(x, y) || page.elementFromPoint(x, y);
+    return [at, '=' + [(x - box.left) / (box.width || 1), (y - box.top) / (box.height || 1)]];
+  };
+  const mine = (at) => at && (within(at, this) || at.closest('label')?.control === this
+    || this.closest('label')?.control === at);
+  const whole = [box.left + left * box.width, box.top + top * box.height,
+    box.left + right * box.width, box.top + bottom * box.height];
+  let seen = cut(whole, 0, 0, page.defaultView.innerWidth, page.defaultView.innerHeight);
+  let [at, spot] = hit(seen);
+  if (mine(at)) return spot;
+  for (let one = above(this); one && one !== page; one = above(one)) {
+    if (one.nodeType !== 1 || one === page.body || one === page.documentElement) continue;
+    const style = page.defaultView.getComputedStyle(one);
+    if (style.overflow === 'visible' || /^(inline|contents)$/.test(style.display)) continue;
+    const clip = one.getBoundingClientRect();
+    seen = cut(seen, clip.left + one.clientLeft, clip.top + one.clientTop, one.clientWidth, one.clientHeight);
+  }
+  [at, spot] = hit(seen);
+  if (mine(at) || (at && within(this, at))) return spot;
+  return at ? 'it is covered by ' + at.tagName.toLowerCase() + (at.id ? '#' + at.id : '') : 'nothing of it is seen';
 }"""
+"""Where to meet an element, in parts of its box ("=0.5,0.5"), or why it is not met. What encloses it may be met in
+its place, for that may be what hears the mouse. Given: what of the box is in the window, in such parts."""
 _READY_TO_FILL = """function() {
-  if (this.disabled || this.readOnly) return 'it is disabled or only to be read';
+  if (this.matches(':disabled') || this.readOnly) return 'it is disabled or only to be read';
   if (this.tagName === 'SELECT') return 'it is a selection: select options of it';
-  if (!this.isContentEditable && !/^(INPUT|TEXTAREA)$/.test(this.tagName)) return 'it is no field';
-  this.focus();
-  if (this.isContentEditable) { getSelection().selectAllChildren(this); return ''; }
-  if (/^(checkbox|radio|file|submit|button|reset|image)$/.test(this.type)) return 'it is no field for text';
+  const rich = this.isContentEditable, page = this.ownerDocument;
+  if (!rich && !/^(INPUT|TEXTAREA)$/.test(this.tagName)) return 'it is no field';
+  const typed = rich || !/^(checkbox|radio|file|submit|button|reset|image)$/.test(this.type);
+  if (!typed) return 'it is no field for text';
+  let host = this;
+  while (rich && host.parentElement?.isContentEditable) host = host.parentElement;
+  host.focus();
+  if (rich) page.getSelection().selectAllChildren(this);
+  const focused = this.getRootNode().activeElement === host || (rich && page.designMode === 'on');
+  if (!focused || !page.hasFocus()) return 'it does not take the focus';
+  if (rich) return '';
   if (/^(date|time|month|week|datetime-local|color|range)$/.test(this.type)) return '=';
   this.select();
   return '';
@@ -64,13 +96,13 @@ _SET_VALUE = """function(text) {
 }"""
 _CHOOSE = """function(wanted) {
   if (this.tagName !== 'SELECT') return 'it is no selection field';
-  if (this.disabled) return 'it is disabled';
+  if (this.matches(':disabled')) return 'it is disabled';
   if (!this.multiple && wanted.length !== 1) return 'it takes one option';
   const all = [...this.options], found = [];
   for (const one of wanted) {
     const same = (text) => text.trim() === one.trim();
     const option = all.find((o) => same(o.label) || same(o.text)) || all.find((o) => same(o.value));
-    if (!option || option.disabled) return 'there is no option ' + JSON.stringify(one) + ', but '
+    if (!option || option.matches(':disabled')) return 'there is no option ' + JSON.stringify(one) + ', but '
       + all.slice(0, 30).map((o) => JSON.stringify(o.text.trim())).join(', ');
     found.push(option);
   }
@@ -81,6 +113,7 @@ _CHOOSE = """function(wanted) {
 }"""
 _GIVE = """function(files) {
   if (this.tagName !== 'INPUT' || this.type !== 'file') return 'it is no field for files';
+  if (this.matches(':disabled')) return 'it is disabled';
   const data = new DataTransfer();
   for (const [name, content] of files) {
     data.items.add(new File([Uint8Array.from(atob(content), (c) => c.charCodeAt(0))], name));
@@ -93,11 +126,6 @@ _SCROLLING = frozenset(["pageup", "pagedown", "home", "end", "space", "up", "dow
     " ",
     *(f"arrow{where}" for where in ("up", "down", "left", "right")),
 }
-_SELECTED = """(() => { const field = document.activeElement;
-  if (field && typeof field.selectionStart === 'number') {
-    return field.value.slice(field.selectionStart, field.selectionEnd);
-  }
-  return String(getSelection()); })()"""
 _PLACE = "(() => { try { return __quiet.place(%f, %f); } catch { return true; } })()"
 
 
@@ -199,9 +227,20 @@ async def _point(tab: Tab, target: Target) -> tuple[float, float]:
         if not await _true(tab, handle["object"]["objectId"], "function() { return this.isConnected; }"):
             raise Missed(Outcome.NO_ELEMENT, "that element is not on the page any more")
         raise Missed(Outcome.NOT_REACHABLE, "that element cannot be seen")
-    await _told(tab, handle["object"]["objectId"], _HIT)
-    x1, y1, x2, y2, x3, y3, x4, y4 = quads["quads"][0]
-    return (x1 + x2 + x3 + x4) / 4, (y1 + y2 + y3 + y4) / 4
+    (left, top), (across, down) = _extent(quads["quads"][0])
+    (in_x, to_x), (in_y, to_y) = (
+        (max(-start / (size or 1.0), 0.0), min((most - start) / (size or 1.0), 1.0))
+        for start, size, most in zip((left, top), (across, down), map(float, tab.spec.size), strict=True)
+    )
+    spot = await _told(tab, handle["object"]["objectId"], _HIT, in_x, in_y, to_x, to_y, mark="=")
+    in_x, in_y = map(float, spot[1:].split(","))
+    return left + in_x * across, top + in_y * down
+
+
+def _extent(quad: list[float]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The left and top end of what a quad covers, and how wide and high that is."""
+    across, down = quad[::2], quad[1::2]
+    return (min(across), min(down)), (max(across) - min(across), max(down) - min(down))
 
 
 async def _true(tab: Tab, handle: str, function: str) -> bool:
@@ -210,7 +249,7 @@ async def _true(tab: Tab, handle: str, function: str) -> bool:
 
 
 async def _told(tab: Tab, handle: str, function: str, *arguments: Any, mark: str = "") -> str:
-    """Call a function of ours on an element; what it answers is why it cannot be done, but for `mark`."""
+    """Call a function of ours on an element; it answers why it cannot be done, or what begins with `mark`."""
     said = await tab.call(
         "Runtime.callFunctionOn",
         objectId=handle,
@@ -221,7 +260,7 @@ async def _told(tab: Tab, handle: str, function: str, *arguments: Any, mark: str
     answer = said["result"].get("value")
     if "exceptionDetails" in said or not isinstance(answer, str):
         raise Missed(Outcome.INVALID, "the element does not allow that")
-    if answer and answer != mark:
+    if answer and not (mark and answer.startswith(mark)):
         raise Missed(Outcome.NOT_REACHABLE, f"that is not possible there: {answer[:1000]}")
     return answer
 
@@ -261,16 +300,17 @@ async def _press(tab: Tab, keys: str, clipboard: list[str]) -> None:
         raise Missed(
             Outcome.INVALID, f"there is no key {keys[:40]!r}; keys are such as Enter, Tab, ArrowDown, Control+a"
         )
-    # Chromium has one clipboard for all episodes: nobody gets anything out of that one
-    short = keys.lower()
-    if short in ("control+v", "shift+insert"):
+    use = clipboard_use(keys)
+    if use == "paste":
         if clipboard:
             await tab.call("Input.insertText", text=clipboard[0])
-        return
-    if short in ("control+c", "control+x"):
-        clipboard[:] = [str(await tab.run(_SELECTED))]
-    tab.scrolls = short.rpartition("+")[2] in _SCROLLING
-    await _keys(tab, events)
+    elif use:
+        await _keys(tab, without_effect(events))
+        if text := await taken(tab, use):
+            clipboard[:] = [text]
+    else:
+        tab.scrolls = keys.lower().rpartition("+")[2] in _SCROLLING
+        await _keys(tab, events)
 
 
 async def _keys(tab: Tab, events: list[tuple[str, dict[str, Any]]]) -> None:
@@ -299,8 +339,8 @@ async def _seen(tab: Tab, target: Target) -> tuple[float, float] | None:
     if not quads:
         return None
     (left, right), (top, bottom) = (
-        (max(min(quads[0][axis::2]), 0.0), min(max(quads[0][axis::2]), float(tab.spec.size[axis])))
-        for axis in (0, 1)
+        (max(start, 0.0), min(start + size, most))
+        for start, size, most in zip(*_extent(quads[0]), map(float, tab.spec.size), strict=True)
     )
     return ((left + right) / 2, (top + bottom) / 2) if left < right and top < bottom else None
 

@@ -6,7 +6,7 @@ The browser keeps all frames of a page in one process, those of other origins an
 import asyncio
 from typing import Any
 
-from envgym_sandboxes.browser.tab import Tab
+from envgym_sandboxes.browser.tab import Tab, size_of
 from envgym_sandboxes.browser.wire import Refused
 
 __all__ = ["MOST_FRAMES", "Box", "below", "boxes_in_sight", "sizes", "texts"]
@@ -18,7 +18,6 @@ Box = tuple[float, float, float, float]
 """Left, top, width and height in the window."""
 
 _SHOWN = "function() { return this.checkVisibility({visibilityProperty: true}); }"
-_SIZE = "[document.getElementsByTagName('*').length, (document.documentElement?.textContent || '').length]"
 _SAID = "(document.body?.innerText || '').slice(0, %d)"
 
 
@@ -104,7 +103,7 @@ def _common(one: Box, other: Box) -> Box | None:
 async def sizes(tab: Tab) -> list[tuple[int, int]]:
     """Elements and characters of each frame, shown or not."""
     tree = (await tab.call("Page.getFrameTree"))["frameTree"]
-    said = await asyncio.gather(*(_value(tab, frame, _SIZE) for frame in below(tree)))
+    said = await asyncio.gather(*(_value(tab, frame, size_of(tab.spec)) for frame in below(tree)))
     return [(int(one[0]), int(one[1])) for one in said if one]
 
 

@@ -2,17 +2,16 @@
 
 from typing import Any
 
-__all__ = ["key_events", "typed_events"]
+from envgym.page_keys import read_keys
+
+__all__ = ["Event", "key_events", "typed_events"]
 
 _NAMED = {
     "Enter": 13, "Tab": 9, "Escape": 27, "Backspace": 8, "Delete": 46, "Insert": 45, "Home": 36, "End": 35,
     "PageUp": 33, "PageDown": 34, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Space": 32,
     **{f"F{number}": 111 + number for number in range(1, 13)},
 }  # fmt: skip
-_ALIAS = {"Return": "Enter", "Esc": "Escape", "Del": "Delete", "Left": "ArrowLeft", "Right": "ArrowRight"}
-_ALIAS |= {"Up": "ArrowUp", "Down": "ArrowDown", " ": "Space"}
 _HELD = {"Alt": (1, 18), "Control": (2, 17), "Meta": (4, 91), "Shift": (8, 16)}
-_HELD_ALIAS = {"Ctrl": "Control", "Cmd": "Meta"}
 _SHIFTED = dict(zip('!@#$%^&*()_+{}|:"<>?~', "1234567890-=[]\\;',./`", strict=True))
 _CODES = {
     ";": 186,
@@ -33,14 +32,10 @@ Event = tuple[str, dict[str, Any]]
 
 def key_events(keys: str) -> list[Event] | None:
     """The events of a key with what is held, such as "Control+Shift+a"; None for what is no key."""
-    *held, name = (
-        [keys] if keys == "+" else keys.removesuffix("++").split("+") + (["+"] if keys.endswith("++") else [])
-    )
-    held = [_HELD_ALIAS.get(one, one) for one in held]
-    name = _ALIAS.get(name, name)
-    if any(one not in _HELD for one in held) or (name not in _NAMED and len(name) != 1 and name not in _HELD):
+    held, name = read_keys(keys) or ((), "")
+    if name not in _NAMED and len(name) != 1 and name not in _HELD:
         return None
-    modifiers = sum(_HELD[one][0] for one in dict.fromkeys(held))
+    modifiers = sum(_HELD[one][0] for one in held)
     if name in _HELD:
         return [
             _event(kind, {"key": name, "windowsVirtualKeyCode": _HELD[name][1]}, 0)

@@ -40,11 +40,12 @@ _FLAGS = """
 --disable-domain-reliability --disable-client-side-phishing-detection --disable-site-isolation-trials
 --password-store=basic --use-mock-keychain --force-webrtc-ip-handling-policy=disable_non_proxied_udp
 --disable-gpu-vsync --disable-frame-rate-limit
+--blink-settings=middleClickPasteAllowed=false
 --proxy-server=http://127.0.0.1:9 --proxy-bypass-list=<-loopback> about:blank
 """
 """Without a limit of frames the first frame after rest comes at once; the next ones come sixty a second all the
 same, and a picture is of the second. What belongs to no context has a proxy that is not there:
-nothing listens on port 9 of that loopback."""
+nothing listens on port 9 of that loopback. A middle click would paste what any context has selected last."""
 _FEATURES = """
 Translate MediaRouter HttpsUpgrades PaintHolding BackForwardCache AutofillServerCommunication
 DeferRendererTasksAfterInput

@@ -14,7 +14,7 @@ from typing import Any
 from envgym.errors import EnvironmentFailure
 from envgym.page import Node, PageView, Wanted
 from envgym_sandboxes.browser.frames import MOST_FRAMES, Box, below, boxes_in_sight, sizes, texts
-from envgym_sandboxes.browser.tab import Facts, Tab
+from envgym_sandboxes.browser.tab import MOST_TEXT, Facts, Tab
 from envgym_sandboxes.browser.wire import Refused
 
 __all__ = ["ACTED_ON", "everywhere", "look", "tree"]
@@ -64,7 +64,6 @@ _STATES = (
     "required",
     "selected",
 )
-_MOST_TEXT = 5_000_000
 _TEXT = "(document.body?.innerText || '').slice(0, %d)"
 _SKIPPED = frozenset(("SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "META", "LINK", "#comment"))
 _KEPT = frozenset(
@@ -132,7 +131,7 @@ async def look(tab: Tab, wanted: Wanted, facts: Facts) -> PageView:
     treed = wanted.tree or boxed or wanted.focused
     if treed or wanted.dom or wanted.text:
         elements, letters = await _size(tab, facts)
-        if elements > limits.tree_nodes * 10 or letters > _MOST_TEXT:
+        if elements > limits.tree_nodes * 10 or letters > MOST_TEXT:
             told = f"the page is too large to be shown: {elements} elements, {letters} characters"
             return replace(view, error=told, truncated=("everything",))
     # all is asked for at once: the answers are of one moment, and the way there and back is gone once

@@ -12,16 +12,22 @@ from envgym.page import Dialog, PageSpec
 from envgym_sandboxes.browser.gate import origin_of
 from envgym_sandboxes.browser.wire import Refused, Wire
 
-__all__ = ["Crashed", "Facts", "Hung", "Tab"]
+__all__ = ["MOST_TEXT", "Crashed", "Facts", "Hung", "Tab", "size_of"]
 
 T = TypeVar("T")
 
 QUIET = Path(__file__).with_name("scripts").joinpath("quiet.js").read_text()
-_FACTS = """(() => { try { const all = document.getElementsByTagName('*').length;
-  return [String(document.title).slice(0, 500), all,
-    all > %d ? 0 : (document.documentElement?.textContent || '').length,
+MOST_TEXT = 5_000_000
+"""Characters of a page and all that is in its frames that are looked at."""
+_SIZE = Path(__file__).with_name("scripts").joinpath("size.js").read_text()
+_FACTS = """(() => { try { return [String(document.title).slice(0, 500), ...(%s),
     window.__quiet ? __quiet.frameCount() : 0]; } catch { return true; } })()"""
 _LATELY_S = 0.05
+
+
+def size_of(spec: PageSpec) -> str:
+    """An expression: the elements and characters of the document that it is asked of, counted up to the bounds."""
+    return f"({_SIZE})({spec.limits.tree_nodes * 10}, {MOST_TEXT})"
 
 
 class Hung(Exception):
@@ -156,7 +162,7 @@ class Tab:
         lately, now = self._facts, asyncio.get_running_loop().time()
         if lately is not None and now - lately.at < _LATELY_S:
             return lately
-        found = self._read(await self.run(_FACTS % (self.spec.limits.tree_nodes * 10)))
+        found = self._read(await self.run(_FACTS % size_of(self.spec)))
         if found is None:
             raise EnvironmentFailure("the page does not let itself be read")
         return found
@@ -225,7 +231,7 @@ class Tab:
         quiet_ms, most_ms = self.spec.limits.quiet_s * 1000, seconds * 1000
         waited = f"await __quiet.wait({quiet_ms}, {most_ms}, {json.dumps(self.mouse)}, {json.dumps(self.scrolls)})"
         quiet = f"(window.__quiet ? {waited} : document.readyState === 'complete')"
-        told = _FACTS % (self.spec.limits.tree_nodes * 10)
+        told = _FACTS % size_of(self.spec)
         try:
             found = await self.run(f"(async () => {quiet} && {told})()", seconds=seconds + 0.2)
             self._facts = self._read(found)

@@ -140,6 +140,34 @@ def test_a_page_of_a_hundred_megabytes_is_told_and_not_sent(play):
     )
 
 
+@pytest.mark.parametrize(
+    ("grow", "framed"),
+    [
+        ("d.setAttribute('aria-label', text)", False),
+        ("d.setAttribute('aria-label', text)", True),
+        ("document.querySelector('input').value = text", False),
+        ("d.append(Object.assign(new Image(), {src: 'data:,' + text, alt: 'a'}))", False),
+        ("d.attachShadow({mode: 'open'}).append(text)", False),
+        ("d.attachShadow({mode: 'open'}).innerHTML = '<p title=' + text + '>'", False),
+    ],
+    ids=["attribute", "in-a-frame", "value", "address", "shadow-text", "shadow-attribute"],
+)
+def test_attributes_fields_and_shadow_roots_are_of_a_pages_size_too(play, grow, framed):
+    body = "<input aria-label=Field value=small><div id=d role=button></div>"
+    body += f"<script>const text = 'x'.repeat(6 << 20); {grow}</script>"
+
+    async def work(page):
+        view = await page.view(Wanted(tree=True, dom=True, text=True))
+        assert "too large" in view.error, view.error
+        assert view.tree is None
+        assert (await page.act(Goto("http://a.test/c.html"))).outcome.ok
+        view = await page.view(Wanted(tree=True, dom=True, text=True))
+        assert view.error == ""
+
+    small = f"<p title={'x' * 2_000_000}>C<input value={'x' * 2_000_000}>"
+    play(work, "<iframe src=/b.html></iframe>" if framed else body, b=body, c=small)
+
+
 @pytest.mark.parametrize("where", ["http://a.test", "http://b.test"])
 def test_a_huge_document_in_a_frame_is_too_large_as_well(play, tmp_path, where):
     """Also one that the document around it may not look into; its hundred texts are not alike, and not shown."""

@@ -1,5 +1,6 @@
 """What each tab was at, and from which document on calls are played again."""
 
+import pytest
 from envgym_environments.web.service import Anchor
 from envgym_environments.web.trail import Trail
 
@@ -66,8 +67,9 @@ def test_each_tab_has_a_way_back_of_its_own_and_no_document_is_an_anchor_meanwhi
     assert after(trail, "goto", view("/d"), "/d").anchor.path == "/d"
 
 
-def test_what_was_copied_is_on_no_page_so_the_copying_is_played_again():
-    trail = after(Trail(ORIGIN, anchor("/"), ("/",)), "press", view("/"), keys="Control+C")
+@pytest.mark.parametrize("keys", ["Control+c", "Control+C", "Ctrl+c", "Ctrl+Insert", "Control+x", "Shift+Del"])
+def test_what_was_copied_is_on_no_page_so_the_copying_is_played_again(keys):
+    trail = after(Trail(ORIGIN, anchor("/"), ("/",)), "press", view("/"), keys=keys)
     trail = after(trail, "goto", view("/a"), "/a")
     assert trail.anchor.path == "/"
     assert trail.back == "/"
