@@ -33,6 +33,7 @@ installed = pytest.mark.skipif(
 )
 
 
+KILL_BUS = 'for p in /proc/[0-9]*; do grep -q accessibility "$p/cmdline" && kill -9 "${p#/proc/}"; done; true'
 KILL_SERVER = 'for p in /proc/[0-9]*; do [ "$(cat $p/comm)" = Xvfb ] && kill -9 "${p#/proc/}"; done'
 
 
@@ -262,6 +263,22 @@ def test_what_cannot_be_done_is_told_and_what_is_gone_is_raised(make):
         await sandbox.exec(["/bin/sh", "-c", KILL_SERVER])
         with pytest.raises(InfrastructureFailure):
             await looks(screen, 100)
+
+    on_screen(make, use)
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(400)
+@installed
+def test_a_bus_that_is_gone_is_a_failure_and_no_empty_screen(make):
+    async def use(sandbox: Sandbox, screen: Screen) -> None:
+        await screen.launch(["mousepad"])
+        assert (await screen.view()).tree
+        await sandbox.exec(["/bin/sh", "-c", KILL_BUS])
+        for asked in (screen.view, screen.clear):
+            with pytest.raises(InfrastructureFailure, match="the bus is gone"):
+                await asked()
 
     on_screen(make, use)
 
