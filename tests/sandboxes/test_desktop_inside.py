@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from envgym_sandboxes.desktop.inside.dbus import BusGone, Call, Connection
 from envgym_sandboxes.desktop.inside.png import Png
+from envgym_sandboxes.desktop.inside.programs import listens
 from envgym_sandboxes.desktop.inside.rest import FRAME_MS, START_MS, Clocks, clocks, threads
 from PIL import Image
 
@@ -144,3 +145,15 @@ def test_answers_come_in_any_order_and_what_is_none_is_none(tmp_path: Path) -> N
         connection.close()
     with pytest.raises(ConnectionRefusedError, match="no address of a unix socket"):
         Connection("tcp:host=localhost")
+
+
+def test_a_bus_is_there_when_it_takes_connections_and_not_before(tmp_path: Path) -> None:
+    path = tmp_path / "bus"
+    assert not listens(path)
+    with socket.socket(socket.AF_UNIX) as bus:
+        bus.bind(str(path))
+        assert path.exists()
+        assert not listens(path)
+        bus.listen()
+        assert listens(path)
+    assert not listens(path), "nobody is there any more"
