@@ -140,7 +140,7 @@ def _end(pid: int, commands: int, answers: int, control: socket.socket, errors: 
 
 
 def _walls(bwrap: str, program: str) -> list[str]:
-    """bubblewrap's part of the command. program: the real path of Chromium, whose folder is seen with it."""
+    """Bubblewrap's part of the command. program: the real path of Chromium, whose folder is seen with it."""
     argv = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
     argv += ["--uid", "1000", "--gid", "1000", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     argv += ["--dir", DOWNLOADS, "--dir", "/tmp/home", "--ro-bind", "/usr", "/usr"]
