@@ -7,7 +7,8 @@ events and the reward; the same and the accessibility tree. Each peer plays the 
 BrowserGym tree, DOM, screenshot, boxes and focus; Selenium the DOM, with and without a screenshot. They take turns,
 one reset or step each. Beside BrowserGym bare commands that ask for the same content take turns: what that costs
 without an environment around it. It is no bound: what a page does with a frame makes the same commands faster or
-slower (docs/web.md). A peer that is not here has no rows: what it lacks is printed and noted. Pages side by side say how many steps a second there are and what one more page weighs.
+slower (docs/web.md). A peer that is not here has no rows: what it lacks is printed and noted. Pages side by side
+say how many steps a second there are and what one more page weighs.
 """
 
 import asyncio
