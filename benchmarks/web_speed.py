@@ -5,9 +5,10 @@
 The floor sends the same work as Chromium's own commands and awaits nothing else: the page's reset; three mouse
 events and the reward; the same and the accessibility tree. Each peer plays the same pages and sees what ours sees:
 BrowserGym tree, DOM, screenshot, boxes and focus; Selenium the DOM, with and without a screenshot. They take turns,
-one reset or step each. Beside BrowserGym bare commands that ask for the same content take turns: their row is the
-ceiling, for nothing on this browser could be faster. A peer that is not here has no rows: what it lacks is printed
-and noted. Pages side by side say how many steps a second there are and what one more page weighs.
+one reset or step each. Beside BrowserGym bare commands that ask for the same content take turns: what that costs
+without an environment around it. It is no bound: what a page does with a frame makes the same commands faster or
+slower (docs/web.md). A peer that is not here has no rows: what it lacks is printed and noted. Pages side by side
+say how many steps a second there are and what one more page weighs.
 """
 
 import asyncio
@@ -176,7 +177,7 @@ async def beside(kind: str, pages: Sequence[str], repeats: int) -> list[Row]:
         peer = whole["peer", what]
         rows.append(Row(f"{what}: beside {KINDS[kind]}", whole["ours", what], peer, "peer", "ms", BARS[kind, what]))
         if ("bare", what) in whole:
-            name = f"ceiling of that: bare {what} with the same content"
+            name = f"bare commands: {what} with the same content"
             rows.append(Row(name, whole["bare", what], peer, "peer", "ms"))
     name, peer = f"reset in mid-episode: beside {KINDS[kind]}", whole["peer", "reset"]
     rows.append(Row(name, whole["ours", "reset midway"], peer, "peer", "ms", BARS[kind, "reset"]))

@@ -241,6 +241,9 @@ class SetText:
     def __post_init__(self) -> None:
         _checked_target("SetText.ref", self.ref)
         _checked_text("SetText.text", self.text)
+        for character in self.text:  # the interface's texts are UTF-8 without NUL: a bus ends who sends others
+            if character == "\0" or "\ud800" <= character <= "\udfff":
+                raise ValueError(f"SetText.text has the character {character!r}, which no element takes")
 
 
 ScreenAction = Click | Move | Drag | Scroll | Type | Press | Wait | Invoke | SetText

@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import os
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from typing import Any
 import pytest
 from envgym_sandboxes.desktop.inside.home import CLOSED, digests
 from envgym_sandboxes.desktop.inside.leavings import contents, grounds, layers, put_back
-from envgym_sandboxes.desktop.inside.programs import listens
 from envgym_sandboxes.desktop.inside.rest import descendants
 from envgym_sandboxes.desktop.screen import open_desktop
 
@@ -81,18 +79,6 @@ def ppm(image: bytes) -> tuple[tuple[int, int], bytes]:
         data += body if kind == b"IDAT" else b""
         at += 12 + length
     return size, zlib.decompress(data)
-
-
-def test_a_bus_is_there_when_it_takes_connections_and_not_before(tmp_path):
-    path = tmp_path / "bus"
-    assert not listens(path)
-    with socket.socket(socket.AF_UNIX) as bus:
-        bus.bind(str(path))
-        assert path.exists()
-        assert not listens(path)
-        bus.listen()
-        assert listens(path)
-    assert not listens(path), "nobody is there any more"
 
 
 def test_descendants_are_the_living_ones_below_a_process():
@@ -262,6 +248,22 @@ def test_what_cannot_be_done_is_told_and_what_is_gone_is_raised(make):
         await sandbox.exec(["/bin/sh", "-c", KILL_SERVER])
         with pytest.raises(InfrastructureFailure):
             await looks(screen, 100)
+
+    on_screen(make, use)
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+@pytest.mark.timeout(400)
+@installed
+def test_a_bus_that_is_gone_is_a_failure_and_no_empty_screen(make):
+    async def use(sandbox: Sandbox, screen: Screen) -> None:
+        await screen.launch(["mousepad"])
+        wrong = SetText((await screen.view()).find("text")[0].ref, "a b")
+        object.__setattr__(wrong, "text", "a\0b")  # the bus closes the connection, and goes on
+        for asked in (lambda: screen.act(wrong), screen.view, screen.clear):
+            with pytest.raises(InfrastructureFailure, match="the bus is gone"):
+                await asked()
 
     on_screen(make, use)
 

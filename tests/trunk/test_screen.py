@@ -3,7 +3,7 @@
 import pytest
 
 from envgym.messages import ParseError, ToolCall
-from envgym.screen import Box, Click, Drag, Node, Press, ScreenView, Scroll, Type, Wait, Window
+from envgym.screen import Box, Click, Drag, Node, Press, ScreenView, Scroll, SetText, Type, Wait, Window
 from envgym.screen_tools import SCREEN_TOOLS, screen_action
 from envgym.tools import parse_call
 
@@ -27,6 +27,7 @@ from envgym.tools import parse_call
         ("click e7 fourth", None),
         ("click ''", None),
         ("move", None),
+        ("set_text e7 'a\0b'", None),
     ],
 )
 def test_a_call_means_an_action_or_a_mistake_that_is_data(text, action):
@@ -49,6 +50,8 @@ def test_a_wrong_action_is_refused_where_it_is_made():
         lambda: Press(()),
         lambda: Type("x" * 10_001),
         lambda: Wait(0),
+        lambda: SetText("e1", "a\0b"),
+        lambda: SetText("e1", "\ud800"),
     ):
         with pytest.raises((ValueError, TypeError)):
             wrong()

@@ -65,6 +65,8 @@ _PAGE = page_tools(
     "click", "click_named", "click_at", "hover", "fill", "select", "press", "type_text", "scroll", "drag",
     "drag_at", "upload", "wait", "goto", "new_tab", "switch_tab", "close_tab",
 )  # fmt: skip
+_MOST_CALLS = 16
+"""So many are done in one step."""
 _OURS = (tool_spec(back), tool_spec(forward), tool_spec(answer_number), tool_spec(answer_text), tool_spec(done))
 
 
@@ -218,7 +220,7 @@ class WebPlay:
                 return await self._answered((Message(role="user", content=f"error: {read.message[:500]}"),))
             calls = (read,)
         messages: list[Message] = []
-        calls = calls[:16]
+        calls, late = calls[:_MOST_CALLS], calls[_MOST_CALLS:]
         for number, call in enumerate(calls, start=1):
             checked = check_call(call, self.tools)
             if isinstance(checked, ParseError):
@@ -228,6 +230,8 @@ class WebPlay:
             else:
                 text = await self._do(checked, pictures=number == len(calls))
             messages.append(Message(role="tool", content=text, tool_call_id=call.id))
+        told = f"error: not done: at most {_MOST_CALLS} calls go at once, and these are {len(calls) + len(late)}"
+        messages += [Message(role="tool", content=told, tool_call_id=call.id) for call in late]
         assert self._view is not None
         assert self._page is not None
         if self._wanted.screenshot and self._view.screenshot is None:  # the last call was a mistake

@@ -43,9 +43,9 @@ _FLAGS = """
 --blink-settings=middleClickPasteAllowed=false
 --proxy-server=http://127.0.0.1:9 --proxy-bypass-list=<-loopback> about:blank
 """
-"""Without a limit of frames the first frame after rest comes at once; the next ones come sixty a second all the
-same, and a picture is of the second. What belongs to no context has a proxy that is not there:
-nothing listens on port 9 of that loopback. A middle click would paste what any context has selected last."""
+"""Without a limit of frames the first frame after rest comes at once. What belongs to no context has a proxy that
+is not there: nothing listens on port 9 of that loopback. A middle click would paste what any context has selected
+last."""
 _FEATURES = """
 Translate MediaRouter HttpsUpgrades PaintHolding BackForwardCache AutofillServerCommunication
 DeferRendererTasksAfterInput
@@ -141,7 +141,8 @@ def _end(pid: int, commands: int, answers: int, control: socket.socket, errors: 
     errors.close()
 
 
-def _walls(bwrap: str) -> list[str]:
+def _walls(bwrap: str, program: str) -> list[str]:
+    """Bubblewrap's part of the command. program: the real path of Chromium, whose folder is seen with it."""
     argv = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
     argv += ["--uid", "1000", "--gid", "1000", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     argv += ["--dir", DOWNLOADS, "--dir", "/tmp/home", "--ro-bind", "/usr", "/usr"]
@@ -155,6 +156,9 @@ def _walls(bwrap: str) -> list[str]:
     base = os.path.realpath(sys.base_prefix)
     if not base.startswith("/usr/") and base != "/usr":
         argv += ["--ro-bind", base, base]
+    folder = os.path.dirname(program)
+    if not folder.startswith(("/usr/", "/opt/google/")):
+        argv += ["--ro-bind", folder, folder]
     argv += ["--ro-bind", str(_LAUNCHER), "/tmp/launcher.py"]
     for name, value in {"HOME": "/tmp/home", "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC"}.items():
         argv += ["--setenv", name, value]
@@ -180,10 +184,10 @@ def start_chromium(program: str = "", flags: Sequence[str] = ()) -> Process:
     bwrap, chromium = shutil.which("bwrap"), _program(program)
     if not report.works or bwrap is None or chromium is None:
         raise SandboxUnavailable(f"no browser here: {'; '.join(report.missing)}; fix: {'; '.join(report.fix)}")
-    python = os.path.realpath(sys.executable)
+    python, chromium = os.path.realpath(sys.executable), os.path.realpath(chromium)
     without = f"--disable-features={','.join(_FEATURES.split())}"
     launched = [python, "-I", "-S", "/tmp/launcher.py", chromium, without, *flags, *_FLAGS.split()]
-    argv = [*_walls(bwrap), "--", *launched]
+    argv = [*_walls(bwrap, chromium), "--", *launched]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs_read, ours_write = os.pipe()
     ours_read, theirs_write = os.pipe()

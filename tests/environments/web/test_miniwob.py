@@ -3,6 +3,7 @@
 import asyncio
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from envgym_environments.gui.grounding.answers import Answer, written
@@ -14,8 +15,9 @@ from PIL import Image
 
 from envgym.browsing import open_browser, pages_kept
 from envgym.env import StopReason
+from envgym.errors import EnvironmentFailure
 from envgym.messages import Action
-from envgym.page import PageSpec
+from envgym.page import PageLimits, PageSpec
 from envgym.registry import make, spec
 from envgym.testing import check_env
 
@@ -113,6 +115,44 @@ def test_a_bad_call_is_answered_and_turns_run_out(loop):
         await env.close()
 
     loop.run(work())
+
+
+@pytest.mark.parametrize("dies", ["while it is seen", "by an action"])
+def test_a_renderer_that_crashes_is_a_failure_and_no_reward_and_the_next_episode_is_played(loop, dies):
+    async def work():
+        env = Miniwob(miniwob_tasks(1, pages="click-test")[0])
+        first = await env.reset(seed=0)
+        (button,) = re.findall(r"<button ref=(e\d+)", first.text)
+        if dies == "by an action":
+            await env._page.run("document.addEventListener('mousedown', () => { for (;;); }, true)")
+            env._page.spec = replace(env._page.spec, limits=PageLimits(act_s=3.0, settle_s=1.0))
+            action = Action.call("click", ref=button)
+        else:
+            env._page._active.kill()
+            action = Action.say("what?")  # nothing is done, and so the view is what finds it
+        with pytest.raises(EnvironmentFailure, match=r"page 'click-test' did not go on: .*(crashed|no answer)"):
+            await env.step(action)
+        with pytest.raises(RuntimeError, match="outside an episode"):
+            await env.step(Action.call("click", ref=button))
+        again = await env.reset(seed=0)
+        assert (again.text, again.state_key) == (first.text, first.state_key)
+        assert (await env.step(Action.call("click", ref=button))).reward == 1.0
+        await env.close()
+
+    loop.run(work())
+
+
+def test_a_page_that_the_agent_leaves_is_lost(loop):
+    async def work():
+        env = Miniwob(miniwob_tasks(1, pages="click-test")[0])
+        await env.reset(seed=0)
+        await env._page.run("document.body.innerHTML = '<a href=about:blank>away</a>'")
+        step = await env.step(Action.call("click_named", role="link", name="away"))
+        await env.close()
+        return step
+
+    step = loop.run(work())
+    assert (step.reward, step.stop) == (0.0, StopReason.LOST), step.text
 
 
 def test_a_reset_inside_the_page_shows_what_a_loaded_page_shows(loop):

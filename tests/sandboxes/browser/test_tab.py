@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 
 import pytest
 from envgym_sandboxes.browser.tab import Tab
@@ -37,6 +38,19 @@ def test_a_tab_that_cannot_be_prepared_is_told_and_not_used(loop):
             assert (await page.act(Wait())).outcome.ok
 
     loop.run(work())
+
+
+def test_a_chromium_in_any_folder_can_be_the_one_that_is_used(tmp_path):
+    async def work():
+        async with open_browser(program=str(linked)) as browser, await browser.page(PageSpec({})) as page:
+            assert await page.run("1 + 1") == 2
+
+    folder, linked = tmp_path / "a build", tmp_path / "my-chromium"
+    folder.mkdir()
+    (folder / "chrome").write_text(f'#!/bin/sh\nexec "{shutil.which("chromium")}" "$@"\n')
+    (folder / "chrome").chmod(0o755)
+    linked.symlink_to(folder / "chrome")
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize("method", ["Page.addScriptToEvaluateOnNewDocument", "Page.enable", "Network.enable"])

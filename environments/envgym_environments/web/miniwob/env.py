@@ -1,7 +1,9 @@
 """`miniwob`: the pages of MiniWoB++ played in a browser with typed tools, a page's own reward at its end.
 
 A reset begins the next problem inside the loaded page, which takes milliseconds. Snapshots and forks are replays,
-checked by what was seen. What the browser does (crash, hang) is never a reward: the page is loaded anew.
+checked by what was seen. A page that crashes or hangs is the world's fault, whatever was clicked, and never a
+reward: a step raises EnvironmentFailure, and the next reset loads the page anew. One that the agent has left for
+another document is LOST.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ from envgym.browsing import Used, leave_page, open_browser, take_page
 from envgym.env import Step, StopReason
 from envgym.errors import EnvironmentFailure
 from envgym.messages import Action, Message, ParseError, ToolCall, ToolSpec
-from envgym.page import Browser, Folder, Page, PageLimits, PageSpec, PageView, Wanted
+from envgym.page import Browser, Folder, Outcome, Page, PageLimits, PageSpec, PageView, Wanted
 from envgym.page_actions import Goto, Hover, Target, Wait
 from envgym.page_text import acted_text, tree_text
 from envgym.page_tools import page_tools, read_page_action
@@ -127,7 +129,7 @@ class Miniwob:
         page.forget()
         await page.act(Wait())
         self._turn, self._over = 0, False
-        return self._seen(await page.view(self._wanted), [])
+        return self._seen(await self._viewed(page, self._wanted), [])
 
     async def _loaded(self) -> Page:
         if self._page is None:
@@ -187,7 +189,7 @@ class Miniwob:
             name = call.id if isinstance(call, ToolCall) else ""
             role: Literal["tool", "user"] = "tool" if name else "user"
             messages.append(Message(role=role, content=text, tool_call_id=name))
-            view = await self._page.view(self._wanted if number == len(calls) else _STATE)
+            view = await self._viewed(self._page, self._wanted if number == len(calls) else _STATE)
             if _state(view)["done"] or view.value is None:
                 break
         seen = self._seen(view, messages)
@@ -205,7 +207,20 @@ class Miniwob:
         if isinstance(read, ParseError):
             return f"error: {read.message[:500]}"
         acted = await page.act(read)
+        if acted.outcome in (Outcome.CRASHED, Outcome.HUNG):
+            raise self._failed(acted_text(acted))
         return acted_text(acted) or "done"
+
+    async def _viewed(self, page: Page, wanted: Wanted) -> PageView:
+        view = await page.view(wanted)
+        if view.error and view.value is None:
+            raise self._failed(view.error)
+        return view
+
+    def _failed(self, why: str) -> EnvironmentFailure:
+        """The end of an episode whose page did not live through it."""
+        self._over = True
+        return EnvironmentFailure(f"page {self._name!r} did not go on: {why}")
 
     def _seen(self, view: PageView, said: list[Message]) -> Step:
         state = _state(view)

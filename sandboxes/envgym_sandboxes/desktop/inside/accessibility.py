@@ -30,7 +30,7 @@ _GIVES = {
 
 
 class Bus:
-    """A connection to the accessibility bus. Raises OSError where there is none.
+    """A connection to the accessibility bus. Raises OSError where there is none, or, later, where it is gone.
 
     answer_s: how long a program has for its answers.
     """

@@ -11,12 +11,11 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-__all__ = ["Call", "Connection"]
+__all__ = ["BusGone", "Call", "Connection"]
 
 _CALL, _ANSWER, _ERROR = 1, 2, 3
 _NO_ANSWER_WANTED, _NO_AUTO_START = 1, 2
@@ -51,6 +50,10 @@ class Call(NamedTuple):
     starts: bool = False
 
 
+class BusGone(ConnectionError):
+    """A connection that there was is no more: not the silence of a program, which is no answer."""
+
+
 class Connection:
     """One connection to a bus. Raises OSError where there is none."""
 
@@ -83,7 +86,7 @@ class Connection:
     def ask(self, calls: Sequence[Call], within_s: float) -> list[Any]:
         """The single value that each answers, in their order; of none, True.
 
-        None: no answer in time, an error, or one of other types; a bus that is gone gives no answers.
+        None: no answer in time, an error, or one of other types. Raises BusGone, and from then on always.
         """
         first = self._serial + 1
         self._serial += len(calls)
@@ -91,7 +94,7 @@ class Connection:
         missing = set(range(len(calls)))
         self._out += b"".join(_called(call, first + at) for at, call in enumerate(calls))
         end = time.monotonic() + within_s
-        with suppress(OSError):  # it is gone
+        try:
             while missing and (left := end - time.monotonic()) > 0:
                 writing = [self._socket] if self._out else []
                 readable, writable, _ = select.select([self._socket], writing, [], left)
@@ -105,6 +108,8 @@ class Connection:
                             answers[at] = _value(calls[at].gives, fields.get(_SIGNATURE, ""), body)
                     elif kind == _CALL:
                         self._out += self._refusal(fields)
+        except OSError as error:
+            raise BusGone(f"the bus is gone: {error}") from error
         return answers
 
     def _messages(self) -> list[tuple[int, dict[int, Any], bytes]]:
@@ -114,7 +119,7 @@ class Connection:
         except BlockingIOError:
             return []
         if not piece:
-            raise ConnectionResetError("the bus is gone")
+            raise ConnectionResetError("it has closed the connection")
         data = self._in + piece
         found, at = [], 0
         while len(data) - at >= _HEAD_BYTES:

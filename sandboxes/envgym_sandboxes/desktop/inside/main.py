@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 from envgym_sandboxes.desktop.inside.actions import Hand
+from envgym_sandboxes.desktop.inside.dbus import BusGone
 from envgym_sandboxes.desktop.inside.home import digests
 from envgym_sandboxes.desktop.inside.keys import Keyboard
 from envgym_sandboxes.desktop.inside.png import Png
@@ -168,7 +169,7 @@ def _serve(desktop: Desktop, mailbox: Mailbox, fd: int) -> int:
         for head, _body in mailbox.requests():
             try:
                 answer = desktop.answer(dict(head))
-            except StartFailed as error:
+            except (StartFailed, BusGone) as error:
                 answer = {"failed": str(error)}
             mailbox.say({"id": head["id"], **answer})
             if "closed" in answer:

@@ -106,7 +106,8 @@ class Tree:
         self.forget()
 
     def forget(self) -> None:
-        """The programs have ended: refs begin anew."""
+        """The programs have ended: refs begin anew. Raises BusGone where nothing could be seen of later ones."""
+        self._bus.programs()
         self._large: dict[str, int] = {}
         self._refs: dict[Place, str] = {}
         self._places: dict[str, Place] = {}

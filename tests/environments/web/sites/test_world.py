@@ -185,6 +185,24 @@ def test_an_answer_is_a_typed_call_and_words_are_not():
     assert (steps[5].stop, steps[5].submission) == (StopReason.SUBMITTED, "7")
 
 
+def test_every_call_is_answered_also_those_that_are_too_many():
+    async def run():
+        env = make(SPEC, one_of("shop", "buy"), browser="plain")
+        try:
+            await env.reset(seed=0)
+            said = tuple(ToolCall(id=f"call-{n}", name="goto", arguments={"url": "nowhere"}) for n in range(18))
+            said += (ToolCall(id="end", name="done", arguments={}),)
+            step = await env.step(Action(message=Message(role="assistant", tool_calls=said)))
+            assert [message.tool_call_id for message in step.observation] == [call.id for call in said]
+            late = [message.content for message in step.observation[16:]]
+            assert late == ["error: not done: at most 16 calls go at once, and these are 19"] * 3
+            assert step.stop is None
+        finally:
+            await env.close()
+
+    asyncio.run(run())
+
+
 def test_a_question_is_answered_in_the_unified_space_be_it_of_a_number_or_of_a_text():
     async def answered(task, text):
         env = make(SPEC, task, browser="plain")
