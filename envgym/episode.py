@@ -7,7 +7,6 @@ appended by making a new episode value, credit never enters.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from envgym.env import Grade, Snapshot, Step, StopReason
 from envgym.errors import Failure
 from envgym.frozen import quick
 from envgym.messages import Action, Message, ParseError, text_of
-from envgym.policy import ROLES, Reply, Roles, VersionRun
+from envgym.policy import ROLES, Reply, Roles, VersionRun, shared_versions
 
 __all__ = ["SPENT", "THOUGHT", "Began", "Episode", "ForkPoint", "Group", "Turn", "Unfinished", "earned"]
 
@@ -26,33 +25,11 @@ SPENT = "envgym.spent"
 THOUGHT = "envgym.thought"
 """In the info of a step that no world made: the turn is a thought (see `Turn.thought`)."""
 
-_MOST = 1024
-"""Versions that turns share, at a time."""
 _INT, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
 _NO_IDS: NDArray[np.int32] = np.zeros(0, np.int32)
 _NO_LOGPROBS: NDArray[np.float32] = np.zeros(0, np.float32)
 _NO_IDS.flags.writeable = False
 _NO_LOGPROBS.flags.writeable = False
-
-
-_ONE: dict[int, tuple[VersionRun, ...]] = {}
-
-
-def _shared(versions: tuple[VersionRun, ...]) -> tuple[VersionRun, ...]:
-    """The first tuple with this value: nearly all turns of a training step were sampled by one version."""
-    if len(versions) != 1 or versions[0].start:
-        return _interned(versions)
-    known = _ONE.get(version := versions[0].version)  # a number has a quicker hash than a tuple of values
-    if known is None:
-        if len(_ONE) >= _MOST:
-            _ONE.clear()
-        known = _ONE[version] = versions
-    return known
-
-
-@lru_cache(maxsize=_MOST)
-def _interned(versions: tuple[VersionRun, ...]) -> tuple[VersionRun, ...]:
-    return versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +105,7 @@ class Turn:
             np.fromiter(reply.prompt_ids, _INT, len(reply.prompt_ids)),
             np.fromiter(completion.ids, _INT, len(completion.ids)),
             np.fromiter(completion.logprobs, _FLOAT, len(completion.logprobs)),
-            _shared(completion.versions),
+            shared_versions(completion.versions),
             reply.segment,
             reply.position,
             reply.allowed,

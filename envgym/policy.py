@@ -6,6 +6,7 @@ re-tokenised.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, Protocol, runtime_checkable
 
 from envgym.env import Step
@@ -16,6 +17,7 @@ from envgym.task import Task
 
 __all__ = [
     "ROLES", "Agent", "AgentFactory", "Completion", "Policy", "Prompt", "Reply", "Roles", "Session", "VersionRun",
+    "shared_versions",
 ]  # fmt: skip
 
 Roles = tuple[tuple[str, int], ...]
@@ -32,6 +34,28 @@ class VersionRun:
 
     start: int
     version: int
+
+
+_MOST = 1024
+"""Versions that turns share, at a time."""
+_ONE: dict[int, tuple[VersionRun, ...]] = {}
+
+
+def shared_versions(versions: tuple[VersionRun, ...]) -> tuple[VersionRun, ...]:
+    """The first tuple with this value: nearly all turns of a training step were sampled by one version."""
+    if len(versions) != 1 or versions[0].start:
+        return _interned(versions)
+    known = _ONE.get(version := versions[0].version)  # a number has a quicker hash than a tuple of values
+    if known is None:
+        if len(_ONE) >= _MOST:
+            _ONE.clear()
+        known = _ONE[version] = versions
+    return known
+
+
+@lru_cache(maxsize=_MOST)
+def _interned(versions: tuple[VersionRun, ...]) -> tuple[VersionRun, ...]:
+    return versions
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ KEPT_IN_MODULE = {
     "limits": {"MOST_OUTPUT"},
     "jobs": {"origin_of"},
     "options": {"hint", "wrong_option"},
-    "policy": {"ROLES", "Roles"},
+    "policy": {"ROLES", "Roles", "shared_versions"},
     "registry": {
         "AUTO_ORDER", "Group", "check_backend", "choose_task", "entry_point", "find", "gymnasium_id",
         "names", "own_options", "package_of",

@@ -29,6 +29,9 @@ _Packages = Annotated[list[str] | None, typer.Option("--package", help="Only the
 _Suite = Annotated[
     Path | None, typer.Option(help="With --git: a projects.toml that says how another language is tested.")
 ]
+_Index = Annotated[
+    Path | None, typer.Option(help="Also write what the tasks are made of, without code (.xz: packed).")
+]
 
 
 def mirror(  # noqa: PLR0913  # one parameter per option
@@ -51,9 +54,7 @@ def mirror(  # noqa: PLR0913  # one parameter per option
     file: Annotated[
         Path | None, typer.Option("--file", help="The task file (default: mirrors.jsonl in the cache).")
     ] = None,
-    index: Annotated[
-        Path | None, typer.Option(help="Also write what the tasks are made of, without code (.xz: packed).")
-    ] = None,
+    index: _Index = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Make tasks of real bugs: earlier code under later tests, repaired by the least of the real change."""
