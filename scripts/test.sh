@@ -55,6 +55,8 @@ fi
 unset MAKEFLAGS MFLAGS MAKELEVEL
 # What was compiled once is read by the other parts, by the slow half and by the hundreds of processes that tests start.
 unset PYTHONDONTWRITEBYTECODE
+# Ray makes its workers nice (15), which beside the other parts' processes is to starve.
+export RAY_worker_niceness=0
 # Plugins are named, not discovered: discovery loads what the suite does not use.
 export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 run() { # NAME, then arguments of pytest; takes the place of the shell, so that whoever ends it ends pytest
