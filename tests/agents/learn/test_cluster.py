@@ -656,7 +656,7 @@ def test_nothing_is_left_of_the_pools_of_sandboxes_of_workers_of_which_one_was_k
         wait_for(lambda: another_has() or process.poll() is not None, 400)
         assert process.poll() is None, process.communicate(timeout=60)[1]
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=200)
+        _, said = process.communicate(timeout=400)
     assert process.returncode == 128 + signal.SIGINT, said
     assert " is lost: " in said
     assert "Traceback" not in said
