@@ -376,12 +376,19 @@ def running(out: Path, env: dict[str, str], values: dict, *changes: str, resume:
     options = [word for change in changes for word in ("--set", change)]
     command = [sys.executable, "-m", "envgym", "train", "--config", str(config), "--out", str(out), *options]
     command += ["--resume"] if resume else []
-    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=heeds_interrupts
+    )
     try:
         yield process
     finally:
         process.kill()
         process.communicate()
+
+
+def heeds_interrupts() -> None:
+    """A shell's background jobs ignore them, and what they start does too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def toml(values: dict, name: str = "") -> list[str]:
