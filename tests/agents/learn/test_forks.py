@@ -33,7 +33,7 @@ from envgym_agents.template import template_for  # noqa: E402
 from envgym_agents.tokenizer import train_tokenizer  # noqa: E402
 
 from envgym.buffer import Replay, Taken, oldest_version  # noqa: E402
-from envgym.episode import ForkPoint, Group  # noqa: E402
+from envgym.episode import Episode, ForkPoint, Group  # noqa: E402
 from envgym.limits import Limits, Sampling  # noqa: E402
 from envgym.oracle import corridor, softened, solve  # noqa: E402
 from envgym.registry import register, unregister  # noqa: E402
@@ -183,7 +183,12 @@ def test_a_killed_run_with_forks_resumes_to_the_same_weights_and_stores_every_ep
         )
         for name in reader.ids:
             assert reader[name].parent == again[name].parent
-            assert reader[name] == again[name]
+            assert without_times(reader[name]) == without_times(again[name])
+
+
+def without_times(episode: Episode) -> Episode:
+    """What takes long on a busy machine is measured, and no part of what is the same."""
+    return replace(episode, turns=tuple(replace(turn, act_s=0.0, step_s=0.0) for turn in episode.turns))
 
 
 @pytest.mark.parametrize(
