@@ -375,7 +375,7 @@ def test_a_closed_interpreter_leaves_nothing_that_is_still_dying(make, run, worl
                     for each in (one, other):
                         await each.run("x = bytearray(b'x') * (64 << 20)")  # takes the kernel a while to take back
                 snapshot = await sandbox.snapshot()
-                assert not snapshot.partial
+                assert not snapshot.partial, (await sandbox.exec("cat /proc/[0-9]*/stat")).stdout.decode()
                 await backend.release(snapshot)
 
     run(main())

@@ -17,7 +17,7 @@ from envgym_sandboxes.inside.process import Process
 __all__ = ["Server"]
 
 _START_S = 30.0
-_GATHER_S = 5.0  # how long the kernel may take with processes that were killed
+_GATHER_S = 30.0  # how long the kernel may take with processes that were killed
 
 
 class Server:
