@@ -7,8 +7,8 @@ wait, so its numbers are a function of the seed. All switches are off by default
 length, which plain PPO has not here. Beside success on held-out tasks: the KL of an update (k3 of its tokens), the
 policy's entropy, the share of clipped tokens, how much of the targets' variance the critic's values explain, and
 the gradient's length, in the last quarter of the steps. It says nothing of large models, and has no bar.
-Without an arm: PPO-max's scaling and clipping of rewards, which is not here, and its language-model loss on other
-data (`loss.streams`). `loss.credit_filter` is StableReinforce's, and has none either.
+Without an arm: PPO-max's language-model loss on other data (`loss.streams`), and `loss.credit_filter`, which is
+StableReinforce's.
 Source of the switches: "Secrets of RLHF, part I: PPO" (Zheng et al. 2023, arXiv 2307.04964).
 """
 
@@ -26,6 +26,8 @@ PLAIN = (
     "epochs=2", "minibatches=2", "lr=0.001",
 )  # fmt: skip
 SWITCHES: dict[str, tuple[str, ...]] = {
+    "rewards in deviations": ("critic.rewards.scale=std",),
+    "rewards normal, clipped": ("critic.rewards.scale=normal", "critic.rewards.clip=2.0"),
     "KL in the credit": ("loss.kl=0.02", "loss.divergence.place=credit"),
     "credit in deviations": ("loss.credit_scale=std",),
     "credit clipped": ("loss.credit_clip=0.5",),
@@ -79,10 +81,10 @@ def more(parser: argparse.ArgumentParser) -> None:
 
 def main():
     given = options(__doc__, more=more)
-    together = tuple(one for settings in SWITCHES.values() for one in settings)
+    together = tuple(one for settings in SWITCHES.values() for one in settings)  # of a name said twice the last one
     arms = {"plain": (), **SWITCHES, "all of them": together}
     if given.quick:
-        arms = {name: arms[name] for name in ("plain", "values clipped", "all of them")}
+        arms = {name: arms[name] for name in ("plain", "rewards normal, clipped", "all of them")}
     with scratch_folder() as scratch:
         place = given.runs or scratch
         place.mkdir(parents=True, exist_ok=True)

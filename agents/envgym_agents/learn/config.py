@@ -16,13 +16,13 @@ from envgym.others import Other
 from envgym_agents.learn.config_cluster import Cluster
 from envgym_agents.learn.config_loop import Curriculum, LoopSettings, Past, Watch
 from envgym_agents.learn.config_loss import LearnerMemory, Loss, refuse_unused
-from envgym_agents.learn.config_reinforce import Critic, Forks, Frozen, Members, Reinforce
+from envgym_agents.learn.config_reinforce import Critic, Forks, Frozen, Members, Reinforce, Rewards
 from envgym_agents.learn.config_sampler import Sampler
 
 __all__ = [
     "Cluster", "Critic", "Curriculum", "Evaluate", "Forks", "LearnerMemory", "LoopSettings", "Loss", "Members",
-    "ModelConfig", "Past", "Reinforce", "Sampler", "TrainConfig", "WarmStart", "Watch", "checked", "load",
-    "override",
+    "ModelConfig", "Past", "Reinforce", "Rewards", "Sampler", "TrainConfig", "WarmStart", "Watch", "checked",
+    "load", "override",
 ]  # fmt: skip
 
 

@@ -10,18 +10,33 @@ from pydantic import Field, model_validator
 from envgym_agents.learn.config_loop import LoopSettings
 from envgym_agents.learn.config_loss import Frozen, Loss, refuse_unused
 
-__all__ = ["Critic", "Forks", "Frozen", "Members", "Reinforce"]
+__all__ = ["Critic", "Forks", "Frozen", "Members", "Reinforce", "Rewards"]
 
 
 _EVERY = ("kind", "second", "lr", "warmup", "updates", "groups", "replay", "first", "max_grad_norm")
 _NETWORK = ("body", "size", "tau")
-_VALUES = (*_NETWORK, "loss", "low", "high", "bins", "gamma", "most")
+_VALUES = (*_NETWORK, "loss", "low", "high", "bins", "gamma", "most", "rewards")
 _OWN: dict[str, tuple[str, ...]] = {
     "turn": (*_VALUES, "lam", "value_clip"), "token": (*_VALUES, "lam", "value_clip"),
     "archer": (*_VALUES, "baseline", "fresh"), "progress": _NETWORK, "implicit": ("beta", "learn"),
     "reward-model": (*_NETWORK, "count", "aggregate"),
 }  # fmt: skip
 """What each kind of critic reads beside what every one does."""
+
+
+class Rewards(Frozen):
+    """Of "turn", "token", "archer": the unit of rewards, for critic and credit, by all returns."""
+
+    scale: Literal["none", "std", "normal"] = "none"
+    """as they are, in standard deviations of returns, or also less their mean"""
+    clip: float | None = Field(default=None, gt=0)
+    """bound of a scaled reward"""
+
+    @model_validator(mode="after")
+    def _clips_what_is_scaled(self) -> Self:
+        if self.scale == "none":
+            refuse_unused(self, ("clip",), "scale is 'none'")
+        return self
 
 
 class Critic(Frozen):
@@ -80,6 +95,7 @@ class Critic(Frozen):
     """longer gradients are shortened to it; 0: none is"""
     value_clip: float = Field(default=0.0, ge=0)
     """of "mse", "turn" and "token": how far from the slow copy's an update may take a value; 0: anywhere"""
+    rewards: Rewards = Rewards()
     second: "Critic | None" = None
     """a section like this one: another critic, for a scheme that needs two estimates"""
 
@@ -120,6 +136,8 @@ class Critic(Frozen):
             )
         if second.first:
             raise ValueError("second.first: both are updated at the same time; set it of the first critic")
+        if second.rewards != Rewards():
+            raise ValueError("second.rewards: both learn from the same rewards; set it of the first critic")
         if self.fresh or second.fresh:
             raise ValueError("fresh: turns are sampled anew for one critic alone, so there can be no second")
         return self

@@ -47,8 +47,8 @@ class Progress:
     """Where a loop is: steps, tasks drawn, seconds, tokens sampled, and why it ended ("" while it runs).
 
     length: mean sampled tokens of an episode in the first step that taught, which later ones are compared with.
-    running: the running mean that the scheme compares with, order: what the order of tasks goes by, both as JSON;
-    {} where there is none.
+    running: the running mean that the scheme compares with, order: what the order of tasks goes by, returns: the
+    mean and spread by which rewards are scaled, all as JSON; {} where there is none.
     """
 
     step: int = 0
@@ -59,6 +59,7 @@ class Progress:
     length: float = 0.0
     running: dict[str, Any] = field(default_factory=dict)
     order: dict[str, Any] = field(default_factory=dict)
+    returns: dict[str, Any] = field(default_factory=dict)
 
 
 def ended(config: Reinforce, progress: Progress) -> str:

@@ -33,6 +33,7 @@ from envgym_agents.learn.diagnose import Diagnosed
 from envgym_agents.learn.members import Players
 from envgym_agents.learn.pack import Row
 from envgym_agents.learn.parts import Parts, Progress, ended
+from envgym_agents.learn.reward_scale import RewardScale
 from envgym_agents.learn.values.fresh import Resampler, is_fresh
 from envgym_agents.learn.values.several import Several
 from envgym_agents.learn.values.valuation import Valuation
@@ -82,13 +83,16 @@ class Loop:
         else:
             found = await collect(players, self.parts.order, config, scheme=scheme)
             told = self.parts.order.saw(found.sampled)
-        truncation = truncation_of(config)
+        truncation, unit = truncation_of(config), RewardScale.of_state(progress.returns)
+        if config.critic.rewards.scale != "none":
+            unit = unit.saw(found.whole, truncation=truncation)
+        earned = unit.collected(found, config.critic.rewards)
         if of_what_was_sampled(config):
-            scheme = scheme_of(config, estimates, means_of(found.sampled, truncation=truncation))
+            scheme = scheme_of(config, estimates, means_of(earned.sampled, truncation=truncation))
         played = time.perf_counter()
         diagnosed = Diagnosed(scheme, config, progress.length)
-        beside = past if config.loop.past.kind == "beside" else []
-        groups, learned = await self._credited(found, beside, diagnosed, step)
+        beside = unit.of(past, config.critic.rewards) if config.loop.past.kind == "beside" else []
+        groups, learned = await self._credited(earned, beside, diagnosed, step)
         lr = config.lr * min(1.0, (step + 1) / max(config.warmup, 1))
         rng = np.random.default_rng([self.parts.seed, 6, step])
         if groups:
@@ -97,14 +101,14 @@ class Loop:
         ended = time.perf_counter()
         tokens = progress.tokens + sum(episode.sampled_tokens for episode in found.episodes)
         tokens += int(learned.get("fresh_tokens", 0))
-        after = {} if running is None else running.updated(found.sampled, truncation=truncation).state()
+        after = {} if running is None else running.updated(earned.sampled, truncation=truncation).state()
         progress = Progress(
             step + 1, self.parts.order.cursor, ended - begun, tokens, length=diagnosed.length, running=after,
-            order=self.parts.order.state(),
+            order=self.parts.order.state(), returns=unit.state(),
         )  # fmt: skip
         took = {"play_s": played - started, "learn_s": ended - played, "total_s": progress.seconds}
         took["total_sampled"] = float(tokens)
-        told |= {**metrics(found), **diagnosed.values, **learned, **took, "lr": lr}
+        told |= {**metrics(found), **unit.shown(), **diagnosed.values, **learned, **took, "lr": lr}
         await self.parts.on_step(progress, found, told)
         return progress
 

@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 
 from envgym_agents.chat import LMAgents  # noqa: E402
 from envgym_agents.learn.collect import scheme_of  # noqa: E402
-from envgym_agents.learn.config import Critic, Forks, Members, Reinforce, load  # noqa: E402
+from envgym_agents.learn.config import Critic, Forks, Members, Reinforce, Rewards, load  # noqa: E402
 from envgym_agents.learn.parts import Parts  # noqa: E402
 from envgym_agents.learn.play import Arena, TaskOrder  # noqa: E402
 from envgym_agents.learn.reinforce import Loop  # noqa: E402
@@ -286,6 +286,7 @@ def config_of(name: str, **critic) -> Reinforce:
         ("test-turns", {"body": "own", "size": "tiny", "first": True}),
         ("test-tokens", {"body": "frozen", "loss": "two-hot"}),
         ("test-archer", {"baseline": True, "warmup": 3}),
+        ("test-turns", {"loss": "mse", "rewards": {"scale": "normal", "clip": 1.5}}),
         ("test-contributions", {"tau": 0.2}),
         ("test-log-ratios", {}),
         ("test-contributions-of-scores", {"aggregate": "worst-case"}),
@@ -304,6 +305,21 @@ def test_r_a_run_with_a_critic_is_resumed_to_the_same_weights(played, name, opti
     assert same(one["estimator"], two["estimator"])
     # the bytes of episodes hold the seconds they took, which are no part of what an episode is
     assert unpacked(one["replay"]).state() == unpacked(two["replay"]).state()
+
+
+def test_a_run_with_scaled_rewards_learns_otherwise_and_tells_what_was_really_earned(played):
+    plain = config_of("test-turns", loss="mse").model_copy(update={"teaches": "all", "steps": 2})
+    scaled = plain.model_copy(
+        update={"critic": plain.critic.model_copy(update={"rewards": Rewards(scale="normal")})}
+    )
+    (before, _, _, told), (after, _, critic, shown) = played(plain, "plain"), played(scaled, "scaled")
+    assert not same(before, after)
+    assert told[0]["reward"] == shown[0]["reward"], "the first step plays the same"
+    assert "return_spread" not in told[0]
+    assert shown[0]["return_mean"] == pytest.approx(shown[0]["reward"])
+    assert shown[0]["return_spread"] > 0
+    held = [one.reward for one in unpacked(critic.state()["replay"]).state().episodes]
+    assert any(reward not in (0.0, 1.0) for reward in held), "the critic's replay holds what it learns from"
 
 
 @pytest.mark.slow
