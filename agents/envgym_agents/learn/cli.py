@@ -1,9 +1,11 @@
 """The commands ``envgym train`` and ``envgym eval``: a configuration in, a run folder and a table out.
 
-Options only; what they do is in `envgym_agents.learn.orders`, which is imported when the options have been read: with
-torch and transformers that takes seconds, which nobody waits for who asks for help or has mistyped a setting.
+Options only; what they do is in `envgym_agents.learn.orders`, which is imported when the options have been read:
+torch and transformers take seconds, which nobody waits for who asks for help or has mistyped a setting.
 """
 
+import json
+import sys
 import tomllib
 from importlib.resources import files
 from pathlib import Path
@@ -156,6 +158,9 @@ def report_command(
     as_json: _Json = False,
 ) -> None:
     """Success before and after RL over several runs (seeds) of one experiment, with 95 % intervals over tasks."""
-    from envgym_agents.learn import orders
+    from envgym_agents.learn.pool import report_runs  # with it comes what draws
 
-    orders.report(runs, against or (), console=None if as_json else Console(stderr=True))
+    report = report_runs(runs, None if as_json else Console(stderr=True), against=against or ())
+    if as_json:
+        json.dump(report, sys.stdout, indent=1)
+        print()

@@ -1,4 +1,4 @@
-"""What the commands of learning do once their options are read: follow, plan, train, evaluate and report.
+"""What the commands that need a model do once their options are read: follow, plan, train and evaluate.
 
 Nothing here reads options; `envgym_agents.learn.cli` does, and imports this last, for torch comes with it.
 """
@@ -19,13 +19,12 @@ from envgym_agents.learn.crew import crew_size, launched
 from envgym_agents.learn.facts import facts_of
 from envgym_agents.learn.folder import configuration_of
 from envgym_agents.learn.plan import plan_of
-from envgym_agents.learn.pool import report_runs
 from envgym_agents.learn.recipe import Stage, follow_recipe, recipe
 from envgym_agents.learn.resolve import check_names, check_sources, check_student, located
 from envgym_agents.learn.run import evaluate_folders, train
 from envgym_agents.learn.worker import follow as follow_rank
 
-__all__ = ["begun", "evaluate", "follow", "print_plan", "recipe", "report", "train_here"]
+__all__ = ["begun", "evaluate", "follow", "print_plan", "recipe", "train_here"]
 
 
 def _told(report: Any) -> None:
@@ -75,7 +74,7 @@ def print_plan(config: TrainConfig, as_json: bool, *, follows: bool = False) -> 
 
 
 def train_here(config: TrainConfig, out: Path, *, resume: bool, console: Console | None) -> None:
-    """One run; as another rank of torchrun's than the first, what rank 0 asks for. No console: the report is JSON."""
+    """One run; as a rank of torchrun's but the first, what that one asks for. No console: the report is JSON."""
     if (started := launched()) is not None and started[0] > 0:
         crew_size(config.learner.processes)
         follow_rank(config.device, patience_s=config.learner.patience_s)
@@ -100,10 +99,3 @@ def evaluate(
     )
     if console is None:
         _told(report)
-
-
-def report(runs: Sequence[Path], against: Sequence[Path], *, console: Console | None) -> None:
-    """Several runs seen as one, beside others or alone. No console: the report is JSON."""
-    found = report_runs(runs, console, against=against)
-    if console is None:
-        _told(found)

@@ -46,8 +46,10 @@ for line in sys.stdin:
         os._exit(1)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-"""Has imported what a run needs, which takes longer than the run, and has computed nothing. Runs each script that it
-is told in a process of its own, and says how that ended."""
+"""Has imported what a run needs, which takes longer than the run, and has computed nothing.
+
+Runs each script that it is told in a process of its own, and says how that ended.
+"""
 
 
 @pytest.fixture(scope="module")
