@@ -8,7 +8,7 @@ BESIDE = browsergym-core==0.14.3 browsergym-miniwob==0.14.3 playwright==1.44.0 p
 VLLM_VENV ?= .vllm-venv
 export VENV VLLM_VENV
 
-.PHONY: help setup vllm sources demo check test core laws bars fuzz clean
+.PHONY: help setup vllm sources image demo check test core laws bars fuzz clean
 
 help: ## This list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -22,13 +22,16 @@ vllm: setup ## vLLM for CPUs in an environment of its own ($(VLLM_VENV)); setup 
 sources: setup ## The source packages that code-repair tasks are built from, checked by hash.
 	@$(PYTHON_BIN) scripts/fetch_sources.py
 
+image: setup ## The image that tests on images and containers need; without it they are skipped and say why.
+	@$(VENV)/bin/envgym images build base --accept || true
+
 demo: setup ## The main job: build tasks, expert, warm start, RL in sandboxes, evaluation (at most 20 minutes).
 	@OUT=$(OUT) scripts/demo.sh
 
 check: setup ## Style, types and import rules.
 	@scripts/check.sh
 
-test: check sources ## Checks, then every test; what cannot run here is listed with its reason.
+test: check sources image ## Checks, then every test; what cannot run here is listed with its reason.
 	@scripts/test.sh all
 
 core: setup ## Only the core tests, without checks: under two minutes.

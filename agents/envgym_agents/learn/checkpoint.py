@@ -31,30 +31,10 @@ from envgym_agents.learn.shard import divided_like, take, whole
 from envgym_agents.model import load_weights, save_model
 from envgym_agents.weights import Stored
 
-__all__ = ["State", "latest", "load_checkpoint", "place_checkpoint", "save_checkpoint", "write_json"]
+__all__ = ["State", "latest", "load_checkpoint", "place_checkpoint", "save_checkpoint"]
 
 _KEPT = 2
 _NAME = re.compile(r"step-(\d{6})")
-
-
-def _replace(path: Path, write: Any) -> None:
-    """Call ``write(file)`` on a temporary file beside `path` and move it there once it is on disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(beside, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def write_json(path: str | Path, value: Any) -> None:
-    """Write JSON so that a reader sees the old file or the new one, never half of one."""
-    text = json.dumps(value, indent=1, sort_keys=True)
-    _replace(Path(path), lambda file: file.write(text.encode()))
 
 
 def _place(made: Path, path: Path) -> None:

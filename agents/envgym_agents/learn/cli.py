@@ -1,14 +1,12 @@
 """The commands ``envgym train`` and ``envgym eval``: a configuration in, a run folder and a table out.
 
-Options only; what they do is in `envgym_agents.learn.run`.
+Options only; what they do is in `envgym_agents.learn.orders`, which is imported when the options have been read:
+torch and transformers take seconds, which nobody waits for who asks for help or has mistyped a setting.
 """
 
-import asyncio
 import json
 import sys
 import tomllib
-from collections.abc import Sequence
-from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,18 +15,8 @@ import typer
 from rich.console import Console
 
 from envgym.options import hint
-from envgym_agents.learn.cluster.planned import placement_of
 from envgym_agents.learn.config import TrainConfig, load
-from envgym_agents.learn.crew import crew_size, launched
-from envgym_agents.learn.facts import facts_of
-from envgym_agents.learn.folder import configuration_of
-from envgym_agents.learn.plan import plan_of
-from envgym_agents.learn.pool import report_runs
-from envgym_agents.learn.recipe import Stage, follow_recipe, recipe
-from envgym_agents.learn.resolve import check_names, check_sources, check_student, located
-from envgym_agents.learn.run import evaluate_folders, train
 from envgym_agents.learn.settings import settings_text
-from envgym_agents.learn.worker import follow
 
 __all__ = ["eval_command", "preset", "presets", "report_command", "train_command"]
 
@@ -95,29 +83,6 @@ def _texts(overrides: list[str] | None, seed: int | None) -> list[str]:
     return [*(overrides or ()), *([] if seed is None else [f"seed={seed}"])]
 
 
-def _follow(stages: Sequence[Stage], out: Path | None, resume: bool, console: Console | None, plan: bool) -> None:
-    """The stages of a recipe: run, or only planned. Without a console the result is JSON."""
-    if launched() is not None:
-        raise ValueError(
-            "a recipe's stages start their own processes (learner.processes): start it without torchrun"
-        )
-    if plan or out is None:
-        for number, stage in enumerate(stages):
-            print(f"stage {stage.name}" + (f": the model that {stages[number - 1].name} leaves" if number else ""))
-            _print_plan(stage.config, console is None, follows=number > 0)
-        return
-    reports = follow_recipe(stages, out, resume=resume, console=console)
-    if console is None:
-        json.dump(reports, sys.stdout, indent=1)
-        print()
-
-
-def _begun(out: Path) -> TrainConfig | None:
-    """What a run folder was begun with; None where there is none."""
-    stored = out / "config.json"
-    return configuration_of(stored) if stored.exists() else None
-
-
 def train_command(  # noqa: PLR0913  # one parameter per option
     out: Annotated[
         Path | None, typer.Option("--out", help="The run folder; new, or resumed. --plan needs none.")
@@ -141,45 +106,21 @@ def train_command(  # noqa: PLR0913  # one parameter per option
     console = None if as_json else Console(stderr=True)
     if out is None and not plan:
         raise ValueError("--out is missing: name the folder of the run")
+    texts, base = _texts(overrides, seed), _presets(preset)
+    alone = config is None and preset is None and not texts
+    chosen = None if recipe_name is not None or (resume and alone) else load(config, texts, base=base)
+    from envgym_agents.learn import orders
+
     if recipe_name is not None:
-        stages = recipe(recipe_name, config=config, overrides=_texts(overrides, seed), base=_presets(preset))
-        _follow(stages, out, resume, console, plan)
+        stages = orders.recipe(recipe_name, config=config, overrides=texts, base=base)
+        orders.follow(stages, out, resume=resume, console=console, plan=plan)
         return
-    alone = config is None and preset is None and not overrides and seed is None
-    begun = _begun(out) if resume and alone and out is not None else None
-    chosen = begun or _configuration(config, preset, overrides, seed)
+    if chosen is None:
+        chosen = (orders.begun(out) if out is not None else None) or load(base=base)
     if out is None or plan:
-        _print_plan(chosen, as_json)
-        return
-    if (started := launched()) is not None and started[0] > 0:
-        crew_size(chosen.learner.processes)
-        follow(chosen.device, patience_s=chosen.learner.patience_s)
-        return
-    report = train(chosen, out, resume=resume, console=console)
-    if as_json:
-        json.dump(report, sys.stdout, indent=1)
-        print()
-
-
-def _print_plan(config: TrainConfig, as_json: bool, *, follows: bool = False) -> None:
-    """The plan, and then, where something cannot fit, the refusal. Nothing is written.
-
-    follows: a recipe's stage, which gets its model from the one before it.
-    """
-    config = located(config, weights=False)
-    unsaid = check_names(config)
-    if not follows:
-        check_student(config, weights=False)
-    check_sources(config, weights=False)
-    placed, placing = placement_of(config) if config.cluster.used else ((), [])
-    found = plan_of(config, facts_of(config), placed=placed)
-    if as_json:
-        told = {**asdict(found), "placed": [asdict(one) for one in placed], "unsaid": unsaid}
-        json.dump(told, sys.stdout, indent=1)
-        print()
+        orders.print_plan(chosen, as_json)
     else:
-        print("\n".join([*found.lines(), *placing, *unsaid]))
-    found.check()
+        orders.train_here(chosen, out, resume=resume, console=console)
 
 
 def eval_command(  # noqa: PLR0913  # one parameter per option
@@ -203,12 +144,9 @@ def eval_command(  # noqa: PLR0913  # one parameter per option
         raise ValueError("nothing to evaluate: name a model folder (--model) or a registered agent (--agent)")
     console = None if as_json else Console(stderr=True)
     chosen = _configuration(config, preset, overrides, seed)
-    report = asyncio.run(
-        evaluate_folders(chosen, out, models=model or [], agents=agent or [], resume=resume, console=console)
-    )
-    if as_json:
-        json.dump(report, sys.stdout, indent=1)
-        print()
+    from envgym_agents.learn import orders
+
+    orders.evaluate(chosen, out, models=model or [], agents=agent or [], resume=resume, console=console)
 
 
 def report_command(
@@ -220,6 +158,8 @@ def report_command(
     as_json: _Json = False,
 ) -> None:
     """Success before and after RL over several runs (seeds) of one experiment, with 95 % intervals over tasks."""
+    from envgym_agents.learn.pool import report_runs  # with it comes what draws
+
     report = report_runs(runs, None if as_json else Console(stderr=True), against=against or ())
     if as_json:
         json.dump(report, sys.stdout, indent=1)

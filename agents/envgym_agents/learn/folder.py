@@ -21,8 +21,8 @@ from typing import Any
 
 from envgym.episode import Episode
 from envgym.store import StoreReader
-from envgym_agents.learn.checkpoint import write_json
 from envgym_agents.learn.config import TrainConfig, checked
+from envgym_agents.learn.durable import write_json
 
 __all__ = ["DURATION", "TRAJECTORIES", "RunFolder", "check_begun", "configuration_of", "differing", "names_of"]
 

@@ -32,7 +32,7 @@ from envgym.jobs import Job, Memory, Stretch
 from envgym.policy import AgentFactory
 from envgym.registry import find
 from envgym.stems import Stems
-from envgym_agents.learn.checkpoint import latest, write_json
+from envgym_agents.learn.checkpoint import latest
 from envgym_agents.learn.collect import (
     Collected,
     comparable,
@@ -46,6 +46,7 @@ from envgym_agents.learn.collect import (
 )
 from envgym_agents.learn.crowd import Crowd
 from envgym_agents.learn.diagnose import Diagnosed
+from envgym_agents.learn.durable import write_json
 from envgym_agents.learn.lesson import Lesson, drawn_again, remember
 from envgym_agents.learn.members import chosen, in_rounds, sampled_only, stems_of
 from envgym_agents.learn.overlap_gap import sampler_gap

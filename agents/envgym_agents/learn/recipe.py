@@ -15,8 +15,8 @@ from typing import Any
 from rich.console import Console
 
 from envgym.options import hint
-from envgym_agents.learn.checkpoint import write_json
 from envgym_agents.learn.config import TrainConfig, load
+from envgym_agents.learn.durable import write_json
 from envgym_agents.learn.resolve import check_names
 from envgym_agents.learn.run import train
 

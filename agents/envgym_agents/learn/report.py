@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from envgym_agents.learn.checkpoint import write_json
 from envgym_agents.learn.config import TrainConfig
+from envgym_agents.learn.durable import write_json
 from envgym_agents.learn.evaluate import Difference, Evaluation, difference, difference_over_runs
 from envgym_agents.learn.folder import RunFolder
 

@@ -232,7 +232,7 @@ def test_forks_keep_the_bound_on_staleness_in_the_loop_that_overlaps(run, tmp_pa
                 assert all(oldest_version(one) >= told["version"] - 2 for one in group if one.turns)
     assert forks
     with StoreReader(tmp_path / "run-store") as reader:
-        stored = [reader[name] for name in reader.ids]
+        stored = list(reader)
     known = {one.id for one in stored}
     assert all(one.parent is None or one.parent.episode in known for one in stored)
 
@@ -357,7 +357,7 @@ def test_a_whole_run_with_a_scheme_that_credits_nothing_without_forks_learns_and
     assert rates["before RL"] < best - 0.3
     assert rates["after RL"] > rates["before RL"] + 0.15, (rates, best)
     with StoreReader(tmp_path / "run" / "trajectories") as reader:
-        stored = [reader[name] for name in reader.ids]
+        stored = list(reader)
     forks = [one for one in stored if one.parent is not None]
     assert len(forks) > 300
     trees: dict[str, list] = {}

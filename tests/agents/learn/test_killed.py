@@ -25,12 +25,8 @@ def weights(path):
     return load_file(path / "trained" / "model.safetensors")
 
 
-def killed(config, folder, *, lines, worlds=None, steps=None):
-    """A run in a process of its own that kill -9 ends: when metrics.jsonl has so many lines and after that so many
-    worlds are being made, or so many of their steps taken.
-    """
-    script = f"""
-import importlib.util, os, pathlib, signal, sys
+WARM = f"""
+import importlib.util, os, pathlib, signal, sys, traceback
 module = importlib.util.spec_from_file_location("support", {str(Path(__file__).with_name("conftest.py"))!r})
 support = importlib.util.module_from_spec(module); sys.modules["support"] = support
 module.loader.exec_module(support)
@@ -39,6 +35,47 @@ from envgym_agents.learn.config import TrainConfig
 from envgym_agents.learn.run import train
 import torch
 torch.set_num_threads(1)
+print("ready", flush=True)
+for line in sys.stdin:
+    if not (child := os.fork()):
+        os.dup2(2, 1)
+        try:
+            exec(pathlib.Path(line.rstrip("\\n")).read_text())
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""Has imported what a run needs, which takes longer than the run, and has computed nothing.
+
+Runs each script that it is told in a process of its own, and says how that ended.
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A run in a process of its own that kill -9 ends: when metrics.jsonl has so many lines and after that so many
+    worlds are being made, or so many of their steps taken.
+    """
+    scripts = tmp_path_factory.mktemp("scripts")
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen([sys.executable, "-c", WARM], **pipes) as warm:
+        assert warm.stdout.readline() == "ready\n"
+
+        def kill(config, folder, *, lines, worlds=None, steps=None):
+            script = scripts / f"{len([*scripts.iterdir()])}.py"
+            script.write_text(dying(config, folder, lines, worlds, steps))
+            print(script, file=warm.stdin, flush=True)
+            assert warm.stdout.readline() == f"{-signal.SIGKILL}\n"
+            assert not (folder / "trained").exists()
+
+        yield kill
+        warm.stdin.close()
+        assert warm.wait(60) == 0
+
+
+def dying(config, folder, lines, worlds, steps) -> str:
+    return f"""
 metrics, left = pathlib.Path({str(folder / "metrics.jsonl")!r}), {{"worlds": {worlds}, "steps": {steps}}}
 def count(what):
     if left[what] and metrics.exists() and metrics.read_text().count("\\n") >= {lines}:
@@ -56,10 +93,8 @@ register("environments", "test-vault", EnvSpec(name="test-vault", tasks=support.
 register("agents", "test-solver", lambda task, *, seed: support.Solver())
 register("agents", "test-guesser", lambda task, *, seed: support.Guesser(seed))
 register("schemes", support.ACCOUNTED.name, support.ACCOUNTED)
-train(TrainConfig.model_validate_json({config.model_dump_json()!r}), {str(folder)!r})
+train(TrainConfig.model_validate_json({config.model_dump_json()!r}), pathlib.Path({str(folder)!r}))
 """
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
-    assert not (folder / "trained").exists()
 
 
 def stored(folder):
@@ -74,7 +109,9 @@ def stored(folder):
         (1, [(0, dict(lines=1, worlds=4))]),  # of the step's eight episodes three are over
     ],
 )
-def test_a_run_killed_with_sigkill_resumes_to_the_same_weights_and_episodes(config, tmp_path, concurrency, moments):
+def test_a_run_killed_with_sigkill_resumes_to_the_same_weights_and_episodes(
+    config, killed, tmp_path, concurrency, moments
+):
     """Law p, with a fixed batch composition: what the whole run computes together, the resumed one does, too."""
     config = config.model_copy(update={"concurrency": concurrency})
     train(config, tmp_path / "whole")
@@ -88,7 +125,7 @@ def test_a_run_killed_with_sigkill_resumes_to_the_same_weights_and_episodes(conf
 
 
 @pytest.mark.slow
-def test_a_run_killed_in_the_middle_of_a_wave_plays_nothing_twice_and_differs_by_rounding(config, tmp_path):
+def test_a_run_killed_in_the_middle_of_a_wave_plays_nothing_twice_and_differs_by_rounding(config, killed, tmp_path):
     """Law p elsewhere: what was played stays as it is, and the rest of the wave is computed among fewer."""
     train(config, tmp_path / "whole")
     for lines, steps in ((1, 20), (2, 10)):  # of a step, of an evaluation
@@ -112,7 +149,7 @@ def test_a_run_killed_in_the_middle_of_a_wave_plays_nothing_twice_and_differs_by
 
 @pytest.mark.slow
 def test_a_run_with_a_critic_that_is_killed_while_playing_and_learning_overlap_counts_everything_once(
-    config, accounted, tmp_path
+    config, accounted, killed, tmp_path
 ):
     folder, account = tmp_path / "run", tmp_path / "account"
     reinforce = {

@@ -42,7 +42,8 @@ def test_empty(value):
 """
 F2P = ["tests/test_small.py::test_total", "tests/test_small.py::TestMore::test_two"]
 P2P = ["tests/test_small.py::test_empty[a]", "tests/test_small.py::test_empty[b]"]
-RUN = 'pytest() { python3 -m pytest -p no:cacheprovider "$@"; }\n'  # the program of that name is the image's
+# For the program of the image; without plugins, whose import is most of what a run takes here.
+RUN = 'pytest() { PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -p no:cacheprovider "$@"; }\n'
 SCRIPT = "cd /testbed\n: '>>>>> Start Test Output'\n{run} tests/test_small.py\n: '>>>>> End Test Output'\n"
 BENCH = {
     "instance_id": "tiny__small-7", "repo": "tiny/small", "base_commit": "a" * 40, "problem_statement": "a sign",
