@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
@@ -279,7 +280,7 @@ async def stream(
 class _Playing:
     """The jobs of one `stream`: those that wait for room, and a task for each that is played."""
 
-    __slots__ = ("_again", "_done", "_exhausted", "_later", "_one", "_running", "_source", "_window")
+    __slots__ = ("_again", "_done", "_exhausted", "_later", "_one", "_running", "_some", "_source", "_window")
 
     def __init__(
         self, jobs: Iterable[Job], window: Window, one: Callable[[Job], Coroutine[None, None, Episode]],
@@ -289,12 +290,13 @@ class _Playing:
         self._exhausted = False
         self._later: deque[Job] = deque()
         self._running: dict[asyncio.Task[Episode], tuple[Job, Pass]] = {}
-        self._done: set[asyncio.Task[Episode]] = set()
+        self._done: deque[asyncio.Task[Episode]] = deque()  # in the order in which they ended
+        self._some = asyncio.Event()
 
     @property
     def tasks(self) -> set[asyncio.Task[Episode]]:
         """All that was started and not yielded."""
-        return self._done | self._running.keys()
+        return {*self._done, *self._running}
 
     async def more(self) -> bool:
         """Start what there is room for and wait until something ended, or may start; False when all is played."""
@@ -304,26 +306,34 @@ class _Playing:
                 self._window.end(passed)
                 self._exhausted = True
                 break
-            self._running[asyncio.create_task(self._one(job))] = job, passed
+            task = asyncio.create_task(self._one(job))
+            task.add_done_callback(self._over)  # `asyncio.wait` would ask each that still runs, every time
+            self._running[task] = job, passed
         if self._running:
             until = (self._window.pause_s or None) if self._later or not self._exhausted else None
-            self._done, _ = await asyncio.wait(self._running, timeout=until, return_when=asyncio.FIRST_COMPLETED)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(until):
+                    await self._some.wait()
             return True
         if self._exhausted and not self._later:
             return False
         await asyncio.sleep(self._window.pause_s)
         return True
 
+    def _over(self, task: "asyncio.Task[Episode]") -> None:
+        self._done.append(task)
+        self._some.set()
+
     def ended(self) -> Episode | None:
         """The next episode that ended; what was pushed back is played later instead."""
         while self._done:
-            task = self._done.pop()
+            task = self._done.popleft()
             job, passed = self._running.pop(task)
             try:
                 episode = task.result()
             except BaseException:
                 self._window.end(passed)
-                self._done.add(task)
+                self._done.append(task)
                 raise
             passed.refused = _pushed_back(episode) or (None if episode.failure is not None else False)
             self._window.end(passed)
@@ -333,6 +343,7 @@ class _Playing:
             if job.then is not None:  # before anything else: what stands ready for them costs memory
                 self._later.extendleft(reversed(job.then(episode)))
             return episode
+        self._some.clear()
         return None
 
 
