@@ -136,7 +136,9 @@ class _Play:
                 if type(answer) is Waiting:
                     said = self._asked(actor, reply, snapshot, act_s)
                     answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
-                step = _charged(answered(answer), reply.cost, action)
+                step = answered(answer)
+                if reply.cost or action.spent:
+                    step = _charged(step, reply.cost, action)
             except BaseException as error:
                 _STEPPING.__exit__(type(error), error, None)
                 raise
@@ -298,7 +300,8 @@ async def play(
             state.unclaimed += snapshots_of(state.turns)
         raise
     finally:
-        await release_all(env, state.unclaimed, rollout.limits)
+        if state.unclaimed:
+            await release_all(env, state.unclaimed, rollout.limits)
         if state.holding is not None:
             await state.holding.end(state.turns)
     turns = tuple(state.turns)
