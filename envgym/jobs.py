@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
@@ -211,26 +212,28 @@ def _blame(party: Boundary, what: str, job: Job, error: BaseException) -> None:
 
 async def _played(job: Job, env: Env, cast: Cast, origin: Origin, found: Unfinished | None) -> Episode:
     """Play to the end; of the forks that were left on the way those stay that will be continued."""
-    episode = await _stretched(job, env, cast, origin, found)
+    playing = play if job.stretch is None else partial(_stretched, job.stretch)
+    episode = await playing(env, cast, origin=origin, rollout=job.rollout, found=found)
     if job.rollout.stems is not None:
         await job.rollout.stems.end(episode)
     return episode
 
 
-async def _stretched(job: Job, env: Env, cast: Cast, origin: Origin, found: Unfinished | None) -> Episode:
-    """Play to the end, or from stretch to stretch; the record is of one episode that was never cut."""
-    limits = job.rollout.limits
-    while job.stretch is not None:
-        most = job.stretch.tokens + (0 if found is None else _tokens(found))
+async def _stretched(
+    stretch: Stretch, env: Env, cast: Cast, *, origin: Origin, rollout: Rollout, found: Unfinished | None
+) -> Episode:
+    """Play from stretch to stretch; the record is of one episode that was never cut."""
+    limits = rollout.limits
+    while True:
+        most = stretch.tokens + (0 if found is None else _tokens(found))
         if limits.tokens is not None and limits.tokens <= most:
-            break
-        rollout = replace(job.rollout, limits=limits.model_copy(update={"tokens": most}))
-        episode = await play(env, cast, origin=origin, rollout=rollout, found=found)
-        if episode.stop is not StopReason.TOKEN_LIMIT or not await job.stretch.goes_on(episode):
+            return await play(env, cast, origin=origin, rollout=rollout, found=found)
+        until = replace(rollout, limits=limits.model_copy(update={"tokens": most}))
+        episode = await play(env, cast, origin=origin, rollout=until, found=found)
+        if episode.stop is not StopReason.TOKEN_LIMIT or not await stretch.goes_on(episode):
             return episode
-        began = Began(episode.id, episode.task_id, episode.root, episode.seed, group=job.group)
+        began = Began(episode.id, episode.task_id, episode.root, episode.seed, group=origin.group)
         found, origin = Unfinished(began, list(episode.turns)), replace(origin, step=episode.turns[-1].step)
-    return await play(env, cast, origin=origin, rollout=job.rollout, found=found)
 
 
 def _tokens(found: Unfinished) -> int:
@@ -268,7 +271,8 @@ async def stream(
         kept = memory is not None or not snapshots_of(episode.turns)  # which would be lost with the try
         return kept and (others > 0 or window.refused_s < patience_s)
 
-    playing = _Playing(jobs, window, lambda job: _remembered(job, retries, memory), again)
+    one = partial(_run_with_retries, retries) if memory is None else partial(_remembered, retries, memory)
+    playing = _Playing(jobs, window, one, again)
     try:
         while await playing.more():
             while (episode := playing.ended()) is not None:
@@ -352,7 +356,7 @@ def _pushed_back(episode: Episode) -> bool:
     return episode.failure is not None and episode.failure.kind in _PUSHED_BACK
 
 
-async def _run_with_retries(job: Job, retries: int) -> Episode:
+async def _run_with_retries(retries: int, job: Job) -> Episode:
     episode = await _attempt(job, last=retries < 1)
     while episode.failure is not None and retries > 0 and not _pushed_back(episode):
         retries -= 1
@@ -360,10 +364,8 @@ async def _run_with_retries(job: Job, retries: int) -> Episode:
     return episode
 
 
-async def _remembered(job: Job, retries: int, memory: Memory | None) -> Episode:
+async def _remembered(retries: int, memory: Memory, job: Job) -> Episode:
     """Play a job, or go on with it, or take it as it ended. A further try goes on where the last one stood."""
-    if memory is None:
-        return await _run_with_retries(job, retries)
     if job.episode_id in memory:
         episode = memory[job.episode_id]
         _check_same(job, episode.task_id, episode.seed)
