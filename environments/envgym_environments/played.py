@@ -145,7 +145,7 @@ class Played(Generic[S]):
         if speaker != THE_AGENT:
             costs = rules.spent(state, dict(action.spent))
         for said, call in self._read(action, speaker):
-            if type(said) is ParseError:
+            if isinstance(said, ParseError):
                 answer = Answer(f"error: {clean(said.message[:500])}")
             else:
                 answer = rules.move(state, said)

@@ -193,11 +193,11 @@ class Service(Rules[ServiceState]):
         A scripted user keeps nothing of what was said but how often, and what of it had to be; an actor may keep
         every word, theirs too.
         """
-        said, heard = state.said, state.heard
-        if not self._acted:
-            said, heard = len(said), told_of(self._case, said)
+        where: list[Any] = (
+            [state.said, state.heard] if self._acted else [len(state.said), told_of(self._case, state.said)]
+        )
         known = sorted(set(state.known))
-        where = [said, heard, state.stated, state.confirmed, state.waiting, known, state.done, state.broken]
+        where += (state.stated, state.confirmed, state.waiting, known, state.done, state.broken)
         if self._case.acts:
             where.append(state.acted)
         return hashlib.blake2b(msgspec.json.encode(where), digest_size=16).hexdigest()
