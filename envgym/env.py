@@ -6,10 +6,10 @@ only `reset`, `step` and `close` is a `Playable`, which `envgym.replay` makes an
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isfinite
 from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat
@@ -125,11 +125,11 @@ class Step:
 
     def __post_init__(self) -> None:
         reward = self.reward
-        if type(reward) is float and not math.isfinite(reward):
+        if type(reward) is float and not isfinite(reward):
             raise ValueError(f"reward is {reward}; it must be a finite float or None, where a Step is made")
         if self.channels is not _NOTHING and isinstance(self.channels, Mapping):
             for name, value in self.channels.items():
-                if isinstance(value, float) and not math.isfinite(value):
+                if isinstance(value, float) and not isfinite(value):
                     raise ValueError(
                         f"channel {name!r} is {value}; it must be a finite float, where a Step is made"
                     )
@@ -158,7 +158,7 @@ def answered(step: Any) -> Step:
     """
     if (
         type(step) is Step
-        and ((reward := step.reward) is None or (type(reward) is float and math.isfinite(reward)))
+        and ((reward := step.reward) is None or (type(reward) is float and isfinite(reward)))
         and (step.stop is None or type(step.stop) is StopReason)
         and step.channels is _NOTHING
         and step.images is _NOTHING
@@ -193,7 +193,7 @@ def _examined(step: Any) -> Step:
 
 
 def _finite(value: object) -> bool:
-    return isinstance(value, (float, int)) and math.isfinite(value)
+    return isinstance(value, (float, int)) and isfinite(value)
 
 
 def _wrong(name: str, value: object, must: str) -> EnvironmentFailure:

@@ -5,8 +5,9 @@ history. Each turn stores only the token ids it added. Nothing here is changed a
 appended by making a new episode value, credit never enters.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +75,7 @@ class Turn:
     act_s: float = 0.0
     step_s: float = 0.0
     roles: Roles = ()
+    _made: ClassVar[Callable[..., "Turn"]]
 
     @classmethod
     def of(
@@ -98,7 +100,7 @@ class Turn:
                 act_s=took_s[0],
                 step_s=took_s[1],
             )
-        return cls(
+        return cls._made(
             actor,
             messages,
             step,
@@ -132,8 +134,8 @@ class Turn:
 
     def answered(self, step: Step, step_s: float) -> "Turn":
         """This turn with the world's answer."""
-        # every argument by place: `replace` takes three times as long, and every recorded turn passes here
-        return Turn(
+        # `replace` takes a multiple of the time, and every turn of a world that waits passes here
+        return Turn._made(
             self.actor, self.messages, step, self.prompt_ids, self.sampled_ids, self.logprobs, self.versions,
             self.segment, self.position, self.allowed, self.snapshot, self.error, self.act_s, step_s,
             self.roles,

@@ -18,8 +18,9 @@ _UNSET = object()
 def quick(cls: type[T]) -> type[T]:
     """A frozen dataclass with slots, its ``__init__`` made anew; ``__post_init__`` is called as before.
 
-    One of a subclass is made as without this. Raises TypeError for one that is not frozen or has no slots, or a
-    base with fields, and for fields that its constructor does not take by place.
+    ``_made`` is a function of all fields by place that gives an instance, too: Python calls one in less time than a
+    class. One of a subclass is made as without this. Raises TypeError for one that is not frozen or has no slots,
+    or a base with fields, and for fields that its constructor does not take by place.
     """
     settings: Any = getattr(cls, "__dataclass_params__", None)
     if settings is None or not settings.frozen or "__slots__" not in cls.__dict__:
@@ -32,24 +33,34 @@ def quick(cls: type[T]) -> type[T]:
         raise TypeError(f"quick is for dataclasses whose fields are all their own, and {cls.__name__} has others")
     known: dict[str, Any] = {
         "_unset": _UNSET, "_own": cls, "_before": cls.__init__, "_become": object.__dict__["__class__"].__set__,
-        "_open": type(f"_Open{cls.__name__}", (), {"__slots__": names}),
+        "_new": object.__new__, "_open": type(f"_Open{cls.__name__}", (), {"__slots__": names}),
     }  # fmt: skip
     taken = ", ".join(["self", *(_argument(field, known) for field in members)])
     given = ", ".join(f"{field.name}={_value(field)}" for field in members)
-    lines = [
+    checked = ["    self.__post_init__()"] if hasattr(cls, "__post_init__") else []
+    init = [
+        f"def __init__({taken}):",
         f"    if self.__class__ is not _own: return _before(self, {given})",
         "    _become(self, _open)",
         *(f"    self.{field.name} = {_value(field)}" for field in members),
         "    self.__class__ = _own",
+        *checked,
     ]
-    if hasattr(cls, "__post_init__"):
-        lines.append("    self.__post_init__()")
+    whole = [
+        f"def _made({', '.join(names)}):",
+        "    self = _new(_open)",
+        *(f"    self.{name} = {name}" for name in names),
+        "    self.__class__ = _own",
+        *checked,
+        "    return self",
+    ]
     # the text is made of the names of a class's own fields, as the standard library makes its constructors
-    exec(f"def __init__({taken}):\n" + "\n".join(lines), known)
+    exec("\n".join([*init, *whole]), known)
     made, before = known["__init__"], cls.__init__
     made.__qualname__, made.__module__, made.__doc__ = before.__qualname__, cls.__module__, before.__doc__
     made.__annotations__ = before.__annotations__
     cls.__init__ = made  # type: ignore[method-assign]
+    cls._made = staticmethod(known["_made"])  # type: ignore[attr-defined]
     return cls
 
 

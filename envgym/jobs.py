@@ -8,7 +8,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
@@ -210,26 +212,28 @@ def _blame(party: Boundary, what: str, job: Job, error: BaseException) -> None:
 
 async def _played(job: Job, env: Env, cast: Cast, origin: Origin, found: Unfinished | None) -> Episode:
     """Play to the end; of the forks that were left on the way those stay that will be continued."""
-    episode = await _stretched(job, env, cast, origin, found)
+    playing = play if job.stretch is None else partial(_stretched, job.stretch)
+    episode = await playing(env, cast, origin=origin, rollout=job.rollout, found=found)
     if job.rollout.stems is not None:
         await job.rollout.stems.end(episode)
     return episode
 
 
-async def _stretched(job: Job, env: Env, cast: Cast, origin: Origin, found: Unfinished | None) -> Episode:
-    """Play to the end, or from stretch to stretch; the record is of one episode that was never cut."""
-    limits = job.rollout.limits
-    while job.stretch is not None:
-        most = job.stretch.tokens + (0 if found is None else _tokens(found))
+async def _stretched(
+    stretch: Stretch, env: Env, cast: Cast, *, origin: Origin, rollout: Rollout, found: Unfinished | None
+) -> Episode:
+    """Play from stretch to stretch; the record is of one episode that was never cut."""
+    limits = rollout.limits
+    while True:
+        most = stretch.tokens + (0 if found is None else _tokens(found))
         if limits.tokens is not None and limits.tokens <= most:
-            break
-        rollout = replace(job.rollout, limits=limits.model_copy(update={"tokens": most}))
-        episode = await play(env, cast, origin=origin, rollout=rollout, found=found)
-        if episode.stop is not StopReason.TOKEN_LIMIT or not await job.stretch.goes_on(episode):
+            return await play(env, cast, origin=origin, rollout=rollout, found=found)
+        until = replace(rollout, limits=limits.model_copy(update={"tokens": most}))
+        episode = await play(env, cast, origin=origin, rollout=until, found=found)
+        if episode.stop is not StopReason.TOKEN_LIMIT or not await stretch.goes_on(episode):
             return episode
-        began = Began(episode.id, episode.task_id, episode.root, episode.seed, group=job.group)
+        began = Began(episode.id, episode.task_id, episode.root, episode.seed, group=origin.group)
         found, origin = Unfinished(began, list(episode.turns)), replace(origin, step=episode.turns[-1].step)
-    return await play(env, cast, origin=origin, rollout=job.rollout, found=found)
 
 
 def _tokens(found: Unfinished) -> int:
@@ -267,7 +271,8 @@ async def stream(
         kept = memory is not None or not snapshots_of(episode.turns)  # which would be lost with the try
         return kept and (others > 0 or window.refused_s < patience_s)
 
-    playing = _Playing(jobs, window, lambda job: _remembered(job, retries, memory), again)
+    one = partial(_run_with_retries, retries) if memory is None else partial(_remembered, retries, memory)
+    playing = _Playing(jobs, window, one, again)
     try:
         while await playing.more():
             while (episode := playing.ended()) is not None:
@@ -279,7 +284,7 @@ async def stream(
 class _Playing:
     """The jobs of one `stream`: those that wait for room, and a task for each that is played."""
 
-    __slots__ = ("_again", "_done", "_exhausted", "_later", "_one", "_running", "_source", "_window")
+    __slots__ = ("_again", "_done", "_exhausted", "_later", "_one", "_running", "_some", "_source", "_window")
 
     def __init__(
         self, jobs: Iterable[Job], window: Window, one: Callable[[Job], Coroutine[None, None, Episode]],
@@ -289,12 +294,13 @@ class _Playing:
         self._exhausted = False
         self._later: deque[Job] = deque()
         self._running: dict[asyncio.Task[Episode], tuple[Job, Pass]] = {}
-        self._done: set[asyncio.Task[Episode]] = set()
+        self._done: deque[asyncio.Task[Episode]] = deque()  # in the order in which they ended
+        self._some = asyncio.Event()
 
     @property
     def tasks(self) -> set[asyncio.Task[Episode]]:
         """All that was started and not yielded."""
-        return self._done | self._running.keys()
+        return {*self._done, *self._running}
 
     async def more(self) -> bool:
         """Start what there is room for and wait until something ended, or may start; False when all is played."""
@@ -304,26 +310,34 @@ class _Playing:
                 self._window.end(passed)
                 self._exhausted = True
                 break
-            self._running[asyncio.create_task(self._one(job))] = job, passed
+            task = asyncio.create_task(self._one(job))
+            task.add_done_callback(self._over)  # `asyncio.wait` would ask each that still runs, every time
+            self._running[task] = job, passed
         if self._running:
             until = (self._window.pause_s or None) if self._later or not self._exhausted else None
-            self._done, _ = await asyncio.wait(self._running, timeout=until, return_when=asyncio.FIRST_COMPLETED)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(until):
+                    await self._some.wait()
             return True
         if self._exhausted and not self._later:
             return False
         await asyncio.sleep(self._window.pause_s)
         return True
 
+    def _over(self, task: "asyncio.Task[Episode]") -> None:
+        self._done.append(task)
+        self._some.set()
+
     def ended(self) -> Episode | None:
         """The next episode that ended; what was pushed back is played later instead."""
         while self._done:
-            task = self._done.pop()
+            task = self._done.popleft()
             job, passed = self._running.pop(task)
             try:
                 episode = task.result()
             except BaseException:
                 self._window.end(passed)
-                self._done.add(task)
+                self._done.append(task)
                 raise
             passed.refused = _pushed_back(episode) or (None if episode.failure is not None else False)
             self._window.end(passed)
@@ -333,6 +347,7 @@ class _Playing:
             if job.then is not None:  # before anything else: what stands ready for them costs memory
                 self._later.extendleft(reversed(job.then(episode)))
             return episode
+        self._some.clear()
         return None
 
 
@@ -341,7 +356,7 @@ def _pushed_back(episode: Episode) -> bool:
     return episode.failure is not None and episode.failure.kind in _PUSHED_BACK
 
 
-async def _run_with_retries(job: Job, retries: int) -> Episode:
+async def _run_with_retries(retries: int, job: Job) -> Episode:
     episode = await _attempt(job, last=retries < 1)
     while episode.failure is not None and retries > 0 and not _pushed_back(episode):
         retries -= 1
@@ -349,10 +364,8 @@ async def _run_with_retries(job: Job, retries: int) -> Episode:
     return episode
 
 
-async def _remembered(job: Job, retries: int, memory: Memory | None) -> Episode:
+async def _remembered(retries: int, memory: Memory, job: Job) -> Episode:
     """Play a job, or go on with it, or take it as it ended. A further try goes on where the last one stood."""
-    if memory is None:
-        return await _run_with_retries(job, retries)
     if job.episode_id in memory:
         episode = memory[job.episode_id]
         _check_same(job, episode.task_id, episode.seed)

@@ -5,7 +5,7 @@ re-tokenised.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, Protocol, runtime_checkable
 
@@ -14,6 +14,8 @@ from envgym.frozen import quick
 from envgym.limits import Sampling
 from envgym.messages import Action, Message
 from envgym.task import Task
+
+_NOTHING: Mapping[str, float] = Step().cost  # what steps without any share
 
 __all__ = [
     "ROLES", "Agent", "AgentFactory", "Completion", "Policy", "Prompt", "Reply", "Roles", "Session", "VersionRun",
@@ -133,7 +135,7 @@ class Reply:
     segment: int = 0
     position: int = 0
     allowed: tuple[int, ...] | None = None
-    cost: Mapping[str, float] = field(default_factory=dict)
+    cost: Mapping[str, float] = _NOTHING
     roles: Roles = ()
     shown: tuple[Message, ...] = ()
     thoughts: "tuple[Reply, ...]" = ()

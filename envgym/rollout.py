@@ -112,6 +112,7 @@ class _Play:
         limits, env, turns, agents = self.rollout.limits, self.env, self.turns, self.agents
         marks = self.rollout.snapshot_every or self.rollout.stems is not None
         most, bounded = limits.turns, limits.tokens is not None or limits.episode_s is not None
+        told = marks or self.rollout.record is not None
         while step.stop is None:
             if (bounded or len(turns) - self.thoughts >= most) and (stop := self._spent(limits)) is not None:
                 return stop
@@ -136,15 +137,16 @@ class _Play:
                 if type(answer) is Waiting:
                     said = self._asked(actor, reply, snapshot, act_s)
                     answer = await answer.within(limits.step_s, "step", Boundary.ENVIRONMENT)
-                step = _charged(answered(answer), reply.cost, action)
+                step = answered(answer)
+                step = _charged(step, reply.cost, action) if reply.cost or action.spent else step
             except BaseException as error:
                 _STEPPING.__exit__(type(error), error, None)
                 raise
-            step_s = perf_counter() - asked
-            if said is None:
-                self._keep(Turn.of(actor, reply, step, snapshot, (act_s, step_s)))
-            else:
-                self._keep(said.answered(step, step_s))
+            took_s = act_s, perf_counter() - asked
+            turn = Turn.of(actor, reply, step, snapshot, took_s) if said is None else said.answered(step, took_s[1])
+            turns.append(turn)
+            if told:
+                self._tell(turn)
         return step.stop
 
     async def _again(self, said: Turn) -> Step:
@@ -155,7 +157,8 @@ class _Play:
             if type(answer) is Waiting:
                 answer = await answer.within(self.rollout.limits.step_s, "step", Boundary.ENVIRONMENT)
             step = _charged(answered(answer), said.step.cost, said.action)
-        self._keep(said.answered(step, perf_counter() - asked))
+        self.turns.append(turn := said.answered(step, perf_counter() - asked))
+        self._tell(turn)
         return step
 
     def _asked(self, actor: str, reply: Reply, snapshot: Snapshot | None, act_s: float) -> Turn | None:
@@ -166,9 +169,8 @@ class _Play:
         asking = _charged(_UNANSWERED, reply.cost, reply.action)
         return self._said(record, Turn.of(actor, reply, asking, snapshot, (act_s, 0.0)))
 
-    def _keep(self, turn: Turn) -> None:
-        """A turn is complete."""
-        self.turns.append(turn)
+    def _tell(self, turn: Turn) -> None:
+        """The last turn is complete: its snapshot is the turn's, and the record is told."""
         self.unclaimed.clear()
         if (record := self.rollout.record) is not None:
             record.turn(self.episode_id, len(self.turns) - 1, turn)

@@ -160,14 +160,15 @@ def check_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ParseErr
     It is a copy: who writes into its arguments does not change the recorded action (a list in them is shared). Half
     a surrogate pair, which models do write in JSON, is no text that a database or a file could hold.
     """
+    name = call.name
     for spec in specs:
-        if spec.name == call.name:
+        if spec.name == name:
             break
     else:
         known = ", ".join(spec.name for spec in specs)
         return ParseError(message=f"unknown tool {call.name[:80]!r}; the tools are: {known}", text=call.name)
     checked = _coerced(call, spec)
-    if isinstance(checked, ParseError):
+    if type(checked) is ParseError:
         return checked
     for name, value in call.arguments.items():
         plain = name.isascii() and (value.isascii() if type(value) is str else type(value) in _PLAIN)
@@ -200,9 +201,8 @@ def _coerced(call: ToolCall, spec: ToolSpec) -> ToolCall | ParseError:
             return ParseError(
                 message=f"{spec.name}: {name}={repr(value)[:80]} is not a valid {properties[name].get('type')}"
             )
-    required = spec.parameters.get("required", [])
-    missing = [name for name in required if name not in arguments] if isinstance(required, list) else []
-    if missing:
+    required = spec.parameters.get("required")
+    if isinstance(required, list) and (missing := [name for name in required if name not in arguments]):
         return ParseError(message=f"{spec.name} lacks its argument(s) {', '.join(map(str, missing))}")
     return ToolCall.of_known({"name": call.name, "arguments": arguments, "id": call.id})
 

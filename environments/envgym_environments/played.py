@@ -138,19 +138,18 @@ class Played(Generic[S]):
 
     async def step(self, action: Action) -> Step:
         """Do what was said, call by call, until the episode ends; a mistake is answered and changes nothing."""
-        state = self._going("step")
+        state, rules = self._going("step"), self._rules
         answers: list[Answer] = []
         messages: list[Message] = []
-        costs, speaker = _NOTHING, self._rules.speaker(state)
+        costs, speaker = _NOTHING, rules.speaker(state)
         if speaker != THE_AGENT:
-            costs = self._rules.spent(state, dict(action.spent))
+            costs = rules.spent(state, dict(action.spent))
         for said, call in self._read(action, speaker):
-            answer = (
-                Answer(f"error: {clean(said.message[:500])}")
-                if isinstance(said, ParseError)
-                else self._rules.move(state, said)
-            )
-            speaker = self._rules.speaker(state)
+            if isinstance(said, ParseError):
+                answer = Answer(f"error: {clean(said.message[:500])}")
+            else:
+                answer = rules.move(state, said)
+            speaker = rules.speaker(state)
             answers.append(answer)
             messages.append(self._told(bounded(answer.text), None if call is None else call.id, speaker))
             if answer.stop is not None:
@@ -172,17 +171,18 @@ class Played(Generic[S]):
             return [(clean(action.text), None)]
         if action.error is not None:
             return [(action.error, None)]
-        if action.calls:
-            if not self.tools:
-                return [(ParseError(message="there are no tools here: answer in words"), action.calls[0])]
-            if len(action.calls) > 1 and (alone := self._rules.alone & {call.name for call in action.calls}):
+        tools, calls = self.tools, action.calls
+        if calls:
+            if not tools:
+                return [(ParseError(message="there are no tools here: answer in words"), calls[0])]
+            if len(calls) > 1 and (alone := self._rules.alone & {call.name for call in calls}):
                 why = ParseError(message=f"{min(alone)} must be the only call of a message; nothing was done")
-                return [(why, call) for call in action.calls]
-            return [(check_call(call, self.tools), call) for call in action.calls]
+                return [(why, call) for call in calls]
+            return [(check_call(call, tools), call) for call in calls]
         text = clean(action.text)
-        if not self.tools:
+        if not tools:
             return [(text, None)]
-        call = parse_call(text, self.tools)
+        call = parse_call(text, tools)
         if not isinstance(call, ParseError):
             return [(call, call)]
         return [(text if self._rules.hears and text.strip() else call, None)]

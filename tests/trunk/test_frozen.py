@@ -35,6 +35,17 @@ def test_a_quick_constructor_takes_what_the_plain_one_takes():
         replace(Pair(1), first=-2)
 
 
+def test_what_the_function_of_all_fields_makes_is_what_the_constructor_makes():
+    made = Pair._made(1, [2], "x")
+    assert (type(made), made) == (Pair, Pair(1, [2], "x"))
+    with pytest.raises(FrozenInstanceError):
+        made.first = 2
+    with pytest.raises(ValueError, match="first is -1"):
+        Pair._made(-1, [], "x")
+    with pytest.raises(TypeError, match="missing"):
+        Pair._made(1)
+
+
 def test_what_every_turn_makes_stays_frozen_and_survives_copies():
     step = Step((Message(role="user", content="a"),), reward=1.0, stop=StopReason.GOAL)
     reply = Reply(Action.say("b"))

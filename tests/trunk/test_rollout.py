@@ -344,6 +344,11 @@ def test_13_episodes_come_as_they_finish_a_hung_world_delays_only_itself() -> No
     assert episodes[-1].failure is not None
 
 
+def test_13_those_that_ended_together_come_in_the_order_in_which_they_ended() -> None:
+    episodes = asyncio.run(collect([job([NOTE, GIVE_UP], number=number) for number in range(40)], concurrency=40))
+    assert [episode.id for episode in episodes] == [f"e{number}" for number in range(40)]
+
+
 def test_14_jobs_are_drawn_lazily_and_never_more_than_concurrency_are_open() -> None:
     most = drawn = 0
 

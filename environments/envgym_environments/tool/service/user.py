@@ -63,5 +63,7 @@ def told(case: Case, said: list[str]) -> float:
 
 def told_of(case: Case, said: list[str]) -> list[bool]:
     """Of each text that must be told, whether it was."""
+    if not case.tell:
+        return []
     words = [text.lower().replace(",", "") for text in said]
     return [any(form.lower() in text for form in tell.split("|") for text in words) for tell in case.tell]

@@ -193,10 +193,14 @@ class Service(Rules[ServiceState]):
         A scripted user keeps nothing of what was said but how often, and what of it had to be; an actor may keep
         every word, theirs too.
         """
-        words = [state.said, state.heard] if self._acted else [len(state.said), told_of(self._case, state.said)]
-        where = [state.stated, state.confirmed, state.waiting, sorted(set(state.known)), state.done, state.broken]
-        where += [state.acted] if self._case.acts else []
-        return hashlib.blake2b(msgspec.json.encode([*words, *where]), digest_size=16).hexdigest()
+        where: list[Any] = (
+            [state.said, state.heard] if self._acted else [len(state.said), told_of(self._case, state.said)]
+        )
+        known = sorted(set(state.known))
+        where += (state.stated, state.confirmed, state.waiting, known, state.done, state.broken)
+        if self._case.acts:
+            where.append(state.acted)
+        return hashlib.blake2b(msgspec.json.encode(where), digest_size=16).hexdigest()
 
 
 def _instructions(case: Case) -> str:
