@@ -19,6 +19,7 @@ from envgym.sandbox import SandboxBackend
 from envgym_environments.code_repair.baseline import package_world
 from envgym_environments.code_repair.mirrors.commits import Repository
 from envgym_environments.code_repair.mirrors.detect import detect
+from envgym_environments.code_repair.mirrors.git import drop_links_out, git_folder
 from envgym_environments.code_repair.mirrors.releases import stated_licence
 from envgym_environments.code_repair.patch import ignored
 from envgym_environments.code_repair.runner import run_tests
@@ -42,7 +43,7 @@ class Source:
     @property
     def called(self) -> str:
         """Its name, of the path where none is given."""
-        plain = re.sub(r"(\.tar)?\.(gz|tgz|xz|bz2|zip)$|\.tgz$", "", self.path.resolve().name)
+        plain = re.sub(r"(\.tar)?\.(gz|tgz|xz|bz2|zip)$|\.tgz$|\.git$", "", self.path.resolve().name)
         plain = self.name or re.sub(r"[-_](?=\d)[\w.]+$", "", plain)
         return re.sub(r"[^A-Za-z0-9._-]", "-", plain).strip("-._") or "source"
 
@@ -84,15 +85,13 @@ def copied(source: Source, place: Path, cache: Path) -> tuple[Path, str]:
         top = unpack(path, place)
         return top, _version(top)
     copy = place / "tree"
-    if (path / ".git").exists():
+    if (path / ".git").exists() or git_folder(path) is not None:
         repository = Repository(path=path, name=source.called)
         commit = repository.git("rev-parse", "HEAD").strip()
         shutil.copytree(repository.tree_of(commit, cache), copy, symlinks=True, ignore=_ignored)
         return copy, commit[:12]
     shutil.copytree(path, copy, symlinks=True, ignore=_ignored)
-    for link in sorted(copy.rglob("*")):  # what a link outside names is no part of the tree, and may be private
-        if link.is_symlink() and not link.resolve().is_relative_to(copy):
-            link.unlink()
+    drop_links_out(copy)
     return copy, _version(copy)
 
 

@@ -11,6 +11,7 @@ from envgym.registry import make_backend
 from envgym.store import StoreReader
 from envgym.task import Task
 from envgym_environments.code_repair.local import Source, usable
+from envgym_environments.code_repair.mirrors.git import git_folder
 from envgym_environments.code_repair.self_play.harvest import harvest
 from envgym_environments.code_repair.self_play.repositories import (
     default_repositories,
@@ -45,7 +46,7 @@ def repositories(
             histories: dict[str, Path] = {}
             for path in source or ():
                 chosen.append(await usable(Source(path), place, tell=_say))
-                if (path / ".git").exists():
+                if git_folder(path) is not None:
                     histories[chosen[-1].slug] = path
             return await repository_tasks(chosen, place, progress=_say, histories=histories)
 
