@@ -67,7 +67,7 @@ class Repository:
         """Where things lie in one commit's tree. Raises ValueError when that cannot be told."""
         root, package, tests = self.source_root or ".", self.package, self.tests
         if not package or not tests:
-            found = detect(tree, self.name)
+            found = detect(tree, self.name, package)
             root, package = (root, package) if package else found[:2]
             tests = tests or found[2]
         return Package.model_validate(
