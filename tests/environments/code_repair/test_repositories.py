@@ -226,6 +226,13 @@ def test_a_tree_that_would_write_elsewhere_is_refused(place: Path, tmp_path: Pat
     assert not list((tmp_path / "cache" / "commits").iterdir())
 
 
+def test_trees_that_were_kept_before_settings_were_left_out_are_not_used(place: Path, tmp_path: Path) -> None:
+    head = git(place, "rev-parse", "HEAD").strip()
+    (tmp_path / "cache" / "commits" / f"calc-{head}").mkdir(parents=True)
+    tree = Repository(path=place, name="calc").tree_of(head, tmp_path / "cache")
+    assert (tree / "calc" / "ops.py").read_bytes() == CODE.encode()
+
+
 def test_what_is_no_repository_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no git repository"):
         list(commit_pairs(Repository(path=tmp_path, name="x"), tmp_path / "cache"))

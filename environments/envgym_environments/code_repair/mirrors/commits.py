@@ -48,7 +48,7 @@ class Repository:
 
     def tree_of(self, commit: str, cache: Path) -> Path:
         """The files of a commit as a directory of the cache, as they are stored."""
-        place = cache / "commits" / f"{self.name}-{commit}"
+        place = cache / "commits" / f"{self.name}-{commit}-stored"
         if place.is_dir():
             return place
         place.parent.mkdir(parents=True, exist_ok=True)
