@@ -25,7 +25,7 @@ from envgym_environments.code_repair.judge import Distance, Issue, Operators
 from envgym_environments.code_repair.kinds.build import graded_again
 from envgym_environments.code_repair.kinds.ml.recipe import ml_packages
 from envgym_environments.code_repair.kinds.registry import KINDS
-from envgym_environments.code_repair.local import Source, usable
+from envgym_environments.code_repair.local import Source, check_names, source_of, usable
 from envgym_environments.code_repair.mirrors.cli import mirror, recipes_of
 from envgym_environments.code_repair.mirrors.index import (
     are_mirrors,
@@ -45,7 +45,7 @@ from envgym_environments.code_repair.rewrite.cli import (
     issues,
     writer_of,
 )
-from envgym_environments.code_repair.self_play.cli import harvest_command, repositories
+from envgym_environments.code_repair.self_play.cli import SourceOption, harvest_command, repositories
 from envgym_environments.code_repair.sources import Package, cache_root, packages
 from envgym_environments.code_repair.suites.local import local_project
 from envgym_environments.code_repair.suites.projects import Project, projects
@@ -96,9 +96,7 @@ def build(  # noqa: PLR0913  # one parameter per option
     kind: Annotated[str, typer.Option(help="What is asked; without it, repairs. See docs/code-repair.md.")] = "",
     operators: Annotated[Operators, typer.Option(help="small: bugs that the compact tools can undo.")] = "all",
     certify: Annotated[bool, typer.Option("--certify", help="Also run under other conditions.")] = False,
-    source: Annotated[
-        list[Path] | None, typer.Option(help="A tree, git repository or archive; repeatable.")
-    ] = None,
+    source: SourceOption = None,
     recipe_file: Annotated[Path | None, typer.Option("--recipe", help="Another projects.toml.")] = None,
     rewrite: Annotated[list[str] | None, typer.Option(help=f"A model writes: {', '.join(REWRITES)}.")] = None,
     endpoint: Endpoint = None,
@@ -112,7 +110,7 @@ def build(  # noqa: PLR0913  # one parameter per option
 ) -> None:
     """Fetch sources by hash, break them, keep what the tests prove, and write the task file."""
     chosen: list[Package | Project] = [*_chosen_projects(language or [], project or [], recipe_file)]
-    recipe, sources = _recipe(kind), [Source(path) for path in source or ()]
+    recipe, sources = _recipe(kind), [source_of(text) for text in source or ()]
     wanted = package or ([] if chosen or sources else [one.name for one in recipe])
     asked = None
     if rewrite:
@@ -121,7 +119,7 @@ def build(  # noqa: PLR0913  # one parameter per option
     _check_known("--kind", [kind] if kind else [], list(KINDS), "the kinds")
     if kind and rewrite:
         raise typer.BadParameter("a model rewrites repairs only", param_hint="--kind with --rewrite")
-    _check_sources(kind, sources)
+    _check_sources(kind, sources, language, [*wanted, *(one.name for one in chosen)])
     plan = Plan(
         per_package=per_package,
         repetitions=repetitions,
@@ -171,9 +169,21 @@ def _recipe(kind: str) -> Sequence[Package]:
     return ml_packages() if kind == "ml" else packages()
 
 
-def _check_sources(kind: str, sources: Sequence[Source]) -> None:
+def _check_sources(
+    kind: str, sources: Sequence[Source], languages: Sequence[str] | None, others: Sequence[str]
+) -> None:
     if kind == "ml" and sources:
         raise typer.BadParameter("its packages are built in", param_hint="--source with --kind ml")
+    if languages and sources:
+        raise typer.BadParameter(
+            "a source is a Python project, and --language chooses projects of the recipe: describe a project of "
+            "another language in a file of your own (--recipe), or build the two apart",
+            param_hint="--source with --language",
+        )
+    try:
+        check_names(sources, others)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--source") from error
 
 
 def _check_plain(plan: Plan) -> None:
@@ -376,6 +386,7 @@ def yield_by_package(yields: Mapping[str, Yield]) -> list[_Row]:
             "tasks": counts.tasks,
             "uncovered": counts.uncovered,
             "crowded": counts.crowded,
+            "foreign": counts.foreign,
             "seconds": round(counts.seconds),
             "per_hour": round(counts.tasks / counts.seconds * 3600) if counts.seconds else 0,
         }

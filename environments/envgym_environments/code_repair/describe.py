@@ -29,6 +29,7 @@ __all__ = [
     "Part",
     "assemble",
     "gold_of",
+    "is_local",
     "make_task",
     "name_of",
     "overlay",
@@ -199,6 +200,12 @@ def assemble(
         split=package.split,
         metadata=metadata,
     )
+
+
+def is_local(task: Task) -> bool:
+    """Whether a task stands on a tree of some machine, which nothing can fetch again."""
+    sources = task.metadata.get("sources")
+    return isinstance(sources, dict) and str(sources.get("origin", "")).startswith("local ")
 
 
 def name_of(parts: Sequence[Part]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from envgym.task import Task
 from envgym_environments.code_repair.certify import Certificate, certificate_of, with_certificate
-from envgym_environments.code_repair.describe import Part, assemble
+from envgym_environments.code_repair.describe import Part, assemble, is_local
 from envgym_environments.code_repair.kinds.index import asked_again, is_of_a_kind, row_of
 from envgym_environments.code_repair.kinds.ml.recipe import ml_packages
 from envgym_environments.code_repair.operators import Mutation, candidates
@@ -92,6 +92,11 @@ def write_index(tasks: Iterable[Task], path: Path, *, recipe: Sequence[Package] 
     listed = list(tasks)
     for task in listed:
         package = known.get(str(task.metadata.get("sha256")))
+        if is_local(task):
+            raise ValueError(
+                f"task {task.id!r} is of a tree of a machine (--source), which nothing can fetch again: keep its "
+                "file, and the cache that it stands on"
+            )
         if package is None or not ("digests" in task.metadata or is_of_a_kind(task)):
             raise ValueError(
                 f"task {task.id!r} is not of the factory, or of a package that the recipe does not have"

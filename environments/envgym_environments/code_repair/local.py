@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,12 +20,13 @@ from envgym.sandbox import SandboxBackend
 from envgym_environments.code_repair.baseline import package_world
 from envgym_environments.code_repair.mirrors.commits import Repository
 from envgym_environments.code_repair.mirrors.detect import detect
+from envgym_environments.code_repair.mirrors.git import drop_links_out, git_folder
 from envgym_environments.code_repair.mirrors.releases import stated_licence
 from envgym_environments.code_repair.patch import ignored
 from envgym_environments.code_repair.runner import run_tests
 from envgym_environments.code_repair.sources import Package, cache_root, layout_of, place_tree, unpack
 
-__all__ = ["Source", "copied", "local_package", "usable", "without_broken"]
+__all__ = ["Source", "check_names", "copied", "local_package", "source_of", "usable", "without_broken"]
 
 _COLLECT_S = 300.0
 
@@ -42,9 +44,31 @@ class Source:
     @property
     def called(self) -> str:
         """Its name, of the path where none is given."""
-        plain = re.sub(r"(\.tar)?\.(gz|tgz|xz|bz2|zip)$|\.tgz$", "", self.path.resolve().name)
+        plain = re.sub(r"(\.tar)?\.(gz|tgz|xz|bz2|zip)$|\.tgz$|\.git$", "", self.path.resolve().name)
         plain = self.name or re.sub(r"[-_](?=\d)[\w.]+$", "", plain)
         return re.sub(r"[^A-Za-z0-9._-]", "-", plain).strip("-._") or "source"
+
+
+def source_of(text: str) -> Source:
+    """A source as it is written: PATH[,name=NAME][,package=FOLDER][,tests=PATTERN]..., or a path that is there."""
+    options: dict[str, list[str]] = {"name": [], "package": [], "tests": []}
+    while not Path(text).exists() and (found := re.fullmatch(r"(.+),(name|package|tests)=([^,]+)", text)):
+        text = found[1]
+        options[found[2]].insert(0, found[3])
+    name, package = ((options[one] or [""])[-1] for one in ("name", "package"))
+    return Source(Path(text), name=name, package=package.strip("/"), tests=tuple(options["tests"]))
+
+
+def check_names(sources: Sequence[Source], others: Sequence[str] = ()) -> None:
+    """Raise ValueError where two of them, or one and another that is built with it, have one name."""
+    seen = set(others)
+    for source in sources:
+        if source.called in seen:
+            raise ValueError(
+                f"{source.called!r} is the name of two: give {source.path} another one, "
+                f"--source {source.path},name={source.called}-2"
+            )
+        seen.add(source.called)
 
 
 def local_package(source: Source, *, cache: Path, deselect: dict[str, str] | None = None) -> Package:
@@ -57,8 +81,10 @@ def local_package(source: Source, *, cache: Path, deselect: dict[str, str] | Non
     with tempfile.TemporaryDirectory(prefix="envgym-source-") as place:
         top, version = copied(source, Path(place), cache)
         root, package, tests = source.package.rpartition("/")[0] or ".", source.package, source.tests
+        if not (top / package).exists():
+            raise ValueError(f"--source {source.path}: there is no {package!r} in its tree")
         if not package or not tests:
-            found = detect(top, source.called)
+            found = detect(top, source.called, package)
             root, package = (root, package) if package else found[:2]
             tests = tests or found[2]
         recipe = Package(
@@ -84,20 +110,27 @@ def copied(source: Source, place: Path, cache: Path) -> tuple[Path, str]:
         top = unpack(path, place)
         return top, _version(top)
     copy = place / "tree"
-    if (path / ".git").exists():
+    if (path / ".git").exists() or git_folder(path) is not None:
         repository = Repository(path=path, name=source.called)
         commit = repository.git("rev-parse", "HEAD").strip()
         shutil.copytree(repository.tree_of(commit, cache), copy, symlinks=True, ignore=_ignored)
         return copy, commit[:12]
-    shutil.copytree(path, copy, symlinks=True, ignore=_ignored)
-    for link in sorted(copy.rglob("*")):  # what a link outside names is no part of the tree, and may be private
-        if link.is_symlink() and not link.resolve().is_relative_to(copy):
-            link.unlink()
+    try:
+        shutil.copytree(path, copy, symlinks=True, ignore=_ignored)
+    except shutil.Error as error:
+        name, _, why = error.args[0][0]
+        raise ValueError(f"--source {source.path}: {name} cannot be copied: {why}") from error
+    drop_links_out(copy)
     return copy, _version(copy)
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:
-    return {name for name in names if ignored(name)}
+    """What is no source, and what is neither file, folder nor link."""
+    return {name for name in names if ignored(name) or not _plain(os.lstat(os.path.join(folder, name)).st_mode)}
+
+
+def _plain(mode: int) -> bool:
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
 
 
 def _version(top: Path) -> str:
@@ -121,7 +154,7 @@ def _digest(top: Path) -> str:
         if path.is_file() and not ignored(name):
             total.update(f"{name}\0".encode("utf-8", "surrogateescape"))
             total.update(
-                hashlib.sha256(os.readlink(path).encode() if path.is_symlink() else path.read_bytes()).digest()
+                hashlib.sha256(os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()).digest()
             )
     return total.hexdigest()
 

@@ -11,7 +11,7 @@ from envgym_environments.code_repair.operators import OPERATORS, SMALL, candidat
 from envgym_environments.code_repair.patch import counts as counts_as_source
 from envgym_environments.code_repair.runner import Layout
 
-__all__ = ["Yield", "covered_sources", "find_candidates"]
+__all__ = ["Yield", "covered_sources", "find_candidates", "readable"]
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class Yield:
     """Counts of verdicts by operator, over one or more packages.
 
     Places that no test executes are `uncovered`, those that too many execute `crowded`. tasks: how many were made
-    of the valid ones.
+    of the valid ones. foreign: modules left out for what lines end with (see `covered_sources`).
     """
 
     verdicts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -27,6 +27,7 @@ class Yield:
     crowded: int = 0
     seconds: float = 0.0
     tasks: int = 0
+    foreign: int = 0
 
     def add(self, bug: Judged) -> None:
         """Count one judged candidate."""
@@ -49,14 +50,27 @@ class Yield:
 
 
 def covered_sources(tree: Path, layout: Layout, covered: Sequence[str]) -> list[tuple[str, str]]:
-    """(path, text) of the package's modules that tests execute; files with foreign line ends are left out."""
+    """(path, text) of the package's modules that tests execute.
+
+    Files with foreign line ends, with form feeds, or that are no UTF-8 are left out; ValueError where all are.
+    """
+    modules = [path for path in sorted(covered) if counts_as_source(path, layout)]
+    return readable(tree, modules, "\r\ufffd\f")
+
+
+def readable(tree: Path, paths: Sequence[str], foreign: str) -> list[tuple[str, str]]:
+    """(path, text) of the files without one of these characters. Raises ValueError where there is none without."""
     found = []
-    for path in sorted(covered):
-        if not counts_as_source(path, layout):
-            continue
+    for path in paths:
         text = (tree / path).read_bytes().decode("utf-8", "replace")
-        if "\r" not in text and "\ufffd" not in text and "\f" not in text:
+        if not any(letter in text for letter in foreign):
             found.append((path, text))
+    if paths and not found:
+        more = f" and {len(paths) - 1} more" * (len(paths) > 1)
+        raise ValueError(
+            f"nothing can be broken: {paths[0]}{more} have other line ends than \\n (as CRLF), form feeds, or are "
+            "no UTF-8; patches and line numbers would not hold there"
+        )
     return found
 
 
@@ -64,7 +78,9 @@ def find_candidates(tree: Path, baseline: Baseline, plan: Plan, counts: Yield) -
     """Every single mistake of the package that some tests, and not too many, can notice."""
     found: list[Candidate] = []
     operators = SMALL if plan.operators == "small" else OPERATORS
-    for path, source in covered_sources(tree, baseline.layout, list(baseline.covers)):
+    sources = covered_sources(tree, baseline.layout, list(baseline.covers))
+    counts.foreign += sum(counts_as_source(path, baseline.layout) for path in baseline.covers) - len(sources)
+    for path, source in sources:
         for mutation in candidates(source, operators=operators):
             covering = baseline.covering(path, mutation.first_line, mutation.last_line)
             if 0 < len(covering) <= plan.most_covering:

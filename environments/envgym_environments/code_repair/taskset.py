@@ -23,6 +23,7 @@ from envgym.sandbox import SandboxBackend
 from envgym.task import Task, TaskSet
 from envgym.task_file import check_promises, header_of, read_header
 from envgym_environments.code_repair.certify import certificate_of
+from envgym_environments.code_repair.describe import is_local
 from envgym_environments.code_repair.factory import Plan, Yield, make_tasks
 from envgym_environments.code_repair.kinds.build import make_kind_tasks
 from envgym_environments.code_repair.sources import Package, cache_root
@@ -159,7 +160,11 @@ def _check_trees(path: Path, tasks: Sequence[Task]) -> None:
         if not Path(source).is_dir():
             raise FileNotFoundError(
                 f"{path}: task {task.id!r} stands on the source tree {source}, which is not there: "
-                "run `envgym tasks build` here (it fetches the sources again)"
+                + (
+                    "it is of a tree of a machine; give it by --source again (or the recipe that names it)"
+                    if is_local(task)
+                    else "run `envgym tasks build` here (it fetches the sources again)"
+                )
             )
 
 
@@ -219,7 +224,9 @@ async def build_tasks(
         on_task(len(built.tasks))
         built.yields[package.name] = counts
         rate = counts.tasks / counts.seconds * 3600 if counts.seconds else 0.0
-        progress(f"{package.slug}: {counts.tasks} tasks of {counts.tried} tried, {rate:.0f} tasks/h")
+        odd = f"; {counts.foreign} modules left out: other line ends than \\n, form feeds, or no UTF-8"
+        left = odd * bool(counts.foreign)
+        progress(f"{package.slug}: {counts.tasks} tasks of {counts.tried} tried, {rate:.0f} tasks/h{left}")
     write_tasks(built.tasks, path, cache=cache)
     _write_yields(built.yields, path)
     return built
@@ -231,6 +238,7 @@ def _write_yields(yields: Mapping[str, Yield], path: Path) -> None:
             "verdicts": {operator: dict(found) for operator, found in counts.verdicts.items()},
             "uncovered": counts.uncovered,
             "crowded": counts.crowded,
+            "foreign": counts.foreign,
             "tasks": counts.tasks,
             "seconds": counts.seconds,
         }

@@ -147,7 +147,7 @@ def _project(recipe_file: Path, names: Sequence[str] | None) -> Project:
 
 
 def _name_of(path: Path) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "-", path.resolve().name).strip("-._") or "repository"
+    return re.sub(r"[^A-Za-z0-9._-]", "-", path.resolve().name.removesuffix(".git")).strip("-._") or "repository"
 
 
 def _print_releases(names: Sequence[str], count: int) -> None:

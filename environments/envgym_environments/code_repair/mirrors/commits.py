@@ -1,12 +1,11 @@
 """Pairs of commits of a local git repository: each commit that touches code and tests, with its parent.
 
-Trees are read out of the object store through an index of their own: the repository, its work tree and its index
-stay as they are, and no tree holds version control. It runs no tests and asks no network.
+Trees are read out of the object store (see `git`): the repository, its work tree and its index stay as they are,
+its settings are not read, and no tree holds version control. It runs no tests and asks no network.
 """
 
 import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from envgym_environments.code_repair.mirrors.detect import detect
+from envgym_environments.code_repair.mirrors.git import ask, write_tree
 from envgym_environments.code_repair.mirrors.notes import commit_notes
 from envgym_environments.code_repair.mirrors.releases import stated_licence
 from envgym_environments.code_repair.mirrors.trees import Pair, is_test, layout_in
@@ -42,31 +42,20 @@ class Repository:
     tests: tuple[str, ...] = ()
     split: str = "train"
 
-    def git(self, *arguments: str, index: Path | None = None) -> str:
-        """What git says. Raises ValueError when it refuses."""
-        command = ["git", "-C", str(self.path), "-c", "core.quotePath=false", *arguments]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        environment = {**kept, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
-        if index is not None:
-            environment["GIT_INDEX_FILE"] = str(index)
-        done = subprocess.run(command, capture_output=True, env=environment, timeout=300, check=False)
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip()[-300:]
-            raise ValueError(f"git {arguments[0]} failed in {self.path}: {said}")
-        return done.stdout.decode("utf-8", "replace")
+    def git(self, *arguments: str) -> str:
+        """What git says, without settings of the repository. Raises ValueError when it refuses."""
+        return ask(self.path, *arguments).decode("utf-8", "replace")
 
     def tree_of(self, commit: str, cache: Path) -> Path:
-        """The files of a commit as a directory of the cache."""
-        place = cache / "commits" / f"{self.name}-{commit}"
+        """The files of a commit as a directory of the cache, as they are stored."""
+        place = cache / "commits" / f"{self.name}-{commit}-stored"
         if place.is_dir():
             return place
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=".checkout-") as temporary:
-            top, index = Path(temporary) / "tree", Path(temporary) / "index"
+            top = Path(temporary) / "tree"
             top.mkdir()
-            self.git("read-tree", commit, index=index)
-            self.git("checkout-index", "--all", f"--prefix={top}/", index=index)
-            _drop_links_out(top)
+            write_tree(self.path, commit, top)
             try:
                 os.replace(top, place)
             except OSError:
@@ -78,7 +67,7 @@ class Repository:
         """Where things lie in one commit's tree. Raises ValueError when that cannot be told."""
         root, package, tests = self.source_root or ".", self.package, self.tests
         if not package or not tests:
-            found = detect(tree, self.name)
+            found = detect(tree, self.name, package)
             root, package = (root, package) if package else found[:2]
             tests = tests or found[2]
         return Package.model_validate(
@@ -157,13 +146,6 @@ def _pair(repository: Repository, commit: str, parents: tuple[str, ...], cache: 
             "new": {"commit": commit, "licence": stated_licence(new)},
         },
     )
-
-
-def _drop_links_out(top: Path) -> None:
-    """Remove links that leave the tree: what they name is no part of the commit, and may be private."""
-    for path in sorted(top.rglob("*")):
-        if path.is_symlink() and not path.resolve().is_relative_to(top.resolve()):
-            path.unlink()
 
 
 def _touches_both(changed: list[str], layout: Layout) -> bool:

@@ -10,7 +10,8 @@ import typer
 from envgym.registry import make_backend
 from envgym.store import StoreReader
 from envgym.task import Task
-from envgym_environments.code_repair.local import Source, usable
+from envgym_environments.code_repair.local import check_names, source_of, usable
+from envgym_environments.code_repair.mirrors.git import git_folder
 from envgym_environments.code_repair.self_play.harvest import harvest
 from envgym_environments.code_repair.self_play.repositories import (
     default_repositories,
@@ -20,7 +21,16 @@ from envgym_environments.code_repair.self_play.repositories import (
 from envgym_environments.code_repair.sources import Package, packages
 from envgym_environments.code_repair.taskset import write_tasks
 
-__all__ = ["harvest_command", "repositories"]
+__all__ = ["SourceOption", "harvest_command", "repositories"]
+
+
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATH",
+        help="A tree, repository or archive; PATH,package=FOLDER,tests=PATTERN,name=NAME says more. Repeatable.",
+    ),
+]
 
 
 def _say(line: str) -> None:
@@ -29,7 +39,7 @@ def _say(line: str) -> None:
 
 def repositories(
     package: Annotated[list[str] | None, typer.Option(help="Packages of the recipe; repeatable.")] = None,
-    source: Annotated[list[Path] | None, typer.Option(help="Trees, git repositories or archives.")] = None,
+    source: SourceOption = None,
     backend: Annotated[str, typer.Option(help="Where their tests run.")] = "auto",
     file: Annotated[Path | None, typer.Option("--file", help="Where they go (default: in the cache).")] = None,
 ) -> None:
@@ -38,15 +48,20 @@ def repositories(
     if unknown := next((name for name in package or () if name not in recipe), None):
         raise typer.BadParameter(f"{unknown!r} is not in packages.toml", param_hint="--package")
     wanted = [recipe[name] for name in package or (() if source else recipe)]
+    sources = [source_of(text) for text in source or ()]
+    try:
+        check_names(sources, [one.name for one in wanted])
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--source") from error
 
     async def work() -> tuple[list[Task], dict[str, str]]:
         async with make_backend(backend) as place:
             chosen: list[Package] = list(wanted)
             histories: dict[str, Path] = {}
-            for path in source or ():
-                chosen.append(await usable(Source(path), place, tell=_say))
-                if (path / ".git").exists():
-                    histories[chosen[-1].slug] = path
+            for one in sources:
+                chosen.append(await usable(one, place, tell=_say))
+                if git_folder(one.path) is not None:
+                    histories[chosen[-1].slug] = one.path
             return await repository_tasks(chosen, place, progress=_say, histories=histories)
 
     tasks, failed = asyncio.run(work())

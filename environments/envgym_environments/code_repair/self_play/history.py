@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from envgym.task import Task
 from envgym_environments.code_repair.mirrors.commits import Repository, notes_of, parents_of
+from envgym_environments.code_repair.mirrors.git import plain_git
 from envgym_environments.code_repair.patch import counts, make_patch
 from envgym_environments.code_repair.quality import patch_lines
 from envgym_environments.code_repair.runner import Layout
@@ -62,7 +63,7 @@ def _patch(repository: Repository, commit: str, parent: str, head: Path, layout:
             (top / name).write_text(text, newline="")
         file.write_text(change, newline="")
         try:
-            Repository(path=top, name=repository.name).git("apply", "--whitespace=nowarn", str(file))
+            plain_git(top, "apply", "--whitespace=nowarn", str(file))
         except ValueError:
             return ""
         after = {name: _text(top / name) for name in code}

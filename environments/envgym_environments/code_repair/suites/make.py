@@ -19,6 +19,7 @@ from envgym_environments.code_repair.factory import Candidate, Plan, Verdict, Yi
 from envgym_environments.code_repair.graded import believed
 from envgym_environments.code_repair.in_order import place_of, tasks_in_order
 from envgym_environments.code_repair.operators import candidates
+from envgym_environments.code_repair.places import readable
 from envgym_environments.code_repair.rewrite.candidates import Rewrite, written
 from envgym_environments.code_repair.rewrite.functions import Target, replaced, targets
 from envgym_environments.code_repair.suites.baseline import SuiteBaseline, measure_suite
@@ -33,13 +34,13 @@ from envgym_environments.code_repair.suites.syntax import find_bugs
 from envgym_environments.code_repair.suites.syntax.functions import replaced_in, targets_in
 from envgym_environments.code_repair.suites.tree import breakable, project_tree, project_world
 
-__all__ = ["find_candidates", "make_suite_tasks"]
+__all__ = ["find_candidates", "make_suite_tasks", "sources_in"]
 
 
 def find_candidates(project: Project, tree: Path, *, seed: int) -> list[Candidate]:
     """Every bug of the project's sources, in a random order in which the operators take turns."""
     found: dict[str, list[Candidate]] = {}
-    for path, text in _sources(project, tree):
+    for path, text in sources_in(project, tree):
         bugs = candidates(text) if project.language == "python" else find_bugs(text, project.language)
         for mutation in bugs:
             found.setdefault(mutation.operator, []).append(Candidate(path, text, mutation))
@@ -55,14 +56,12 @@ def find_candidates(project: Project, tree: Path, *, seed: int) -> list[Candidat
     return ordered
 
 
-def _sources(project: Project, tree: Path) -> list[tuple[str, str]]:
-    """(path, text) of the files that bugs go into."""
-    found = []
-    for path in breakable(project, tree):
-        text = (tree / path).read_bytes().decode("utf-8", "replace")
-        if not any(letter in text for letter in "\r\ufffd\f\v\x1c\x1d\x1e\x85\u2028\u2029"):
-            found.append((path, text))  # else lines would be counted otherwise than others count them
-    return found
+def sources_in(project: Project, tree: Path) -> list[tuple[str, str]]:
+    """(path, text) of the files that bugs go into: where lines are counted as others count them.
+
+    Raises ValueError where there are files, but none of these.
+    """
+    return readable(tree, list(breakable(project, tree)), "\r\ufffd\f\v\x1c\x1d\x1e\x85\u2028\u2029")
 
 
 async def make_suite_tasks(
@@ -120,7 +119,7 @@ async def _queue(
 ) -> tuple[AsyncGenerator[Candidate, None], int]:
     """What is tried, in order, and in how many functions it lies."""
     if plan.rewrite is not None:
-        sources = await asyncio.to_thread(_sources, project, tree)
+        sources = await asyncio.to_thread(sources_in, project, tree)
         found = [one for path, text in sources for one in _targets(project.language, path, text)]
         return _written(plan.rewrite, project, sources, found, plan, counts), len(found) or 1
     listed = await asyncio.to_thread(find_candidates, project, tree, seed=plan.seed)
