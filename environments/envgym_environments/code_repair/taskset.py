@@ -69,7 +69,10 @@ def _relocated(line: str, old: str, new: str) -> str:
 
 
 def write_tasks(tasks: Iterable[Task], path: Path, *, cache: Path | None = None) -> str:
-    """Write a task file and return its digest. Raises ValueError for an id that occurs twice."""
+    """Write a task file and return its digest.
+
+    Raises ValueError for an id that occurs twice, and for a task that UTF-8 cannot hold (half of a surrogate pair).
+    """
     root = str(cache or cache_root())
     lines: list[str] = []
     seen: set[str] = set()
@@ -77,11 +80,18 @@ def write_tasks(tasks: Iterable[Task], path: Path, *, cache: Path | None = None)
         if task.id in seen:
             raise ValueError(f"task id {task.id!r} occurs twice; ids must be unique in a task file")
         seen.add(task.id)
-        lines.append(_relocated(task.model_dump_json(), root, _CACHE_MARK))
+        lines.append(_relocated(_json_of(task), root, _CACHE_MARK))
     body = "".join(line + "\n" for line in lines).encode()
     header = header_of(_FORMAT, body)
     _replace(path, json.dumps(header).encode() + b"\n" + body)
     return str(header["digest"])
+
+
+def _json_of(task: Task) -> str:
+    try:
+        return task.model_dump_json()
+    except ValueError as error:
+        raise ValueError(f"task {task.id!r} cannot be written: {error}") from None
 
 
 def _replace(path: Path, data: bytes) -> None:
