@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ import typer
 from envgym.cli.data_feedback import feedback_command
 from envgym.cli.data_files import credit_command, export_command, import_command, pack_command
 from envgym.cli.data_parts import Json, Out, Source, Where, chosen_of, console, made, say, shares_of, warn_of_short
+from envgym.cli.options import check_env_options, key_values, tasks_of
 from envgym.plain_text import visible
 from envgym.registry import check_backend, make, make_backend, spec
 from envgym.store import Damage, StoreReader, StoreWriter
@@ -212,16 +213,20 @@ def _bytes(path: Path) -> int:
 
 
 @data_command.command("grade")
-def grade_command(
+def grade_command(  # noqa: PLR0913  # one parameter per option
     source: Source,
     env: Annotated[str, typer.Option(help="The environment whose grader judges; its tasks are the episodes'.")],
     where: Where = None,
     sandbox: Annotated[str, typer.Option(help="Sandbox backend, where the environment needs one.")] = "auto",
+    env_option: Annotated[list[str] | None, typer.Option(help="name=value for the environment.")] = None,
+    task_option: Annotated[list[str] | None, typer.Option(help="name=value for its task set.")] = None,
+    again: Annotated[bool, typer.Option(help="Also what this very grader has judged.")] = False,
     concurrency: Annotated[int, typer.Option(min=1, help="Grades at a time.")] = 8,
     as_json: Json = False,
 ) -> None:
     """Grade again what was submitted, without playing it again; grades are appended."""
-    counts, failures = asyncio.run(_grade(source, env, where, sandbox, concurrency))
+    given = key_values(env_option or (), "--env-option"), key_values(task_option or (), "--task-option")
+    counts, failures = asyncio.run(_grade(source, where, _Graded(env, *given, sandbox), concurrency, again=again))
     say(counts | {"failed": len(failures)}, as_json)
     for line in failures[:10]:
         print(f"envgym: {visible(line)}", file=sys.stderr)
@@ -229,14 +234,26 @@ def grade_command(
         raise typer.Exit(1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Graded:
+    """Whose grader judges, of which tasks, and where."""
+
+    env: str
+    env_options: dict[str, Any]
+    task_options: dict[str, Any]
+    sandbox: str
+
+
 async def _grade(
-    source: Path, env: str, where: str | None, sandbox: str, concurrency: int
+    source: Path, where: str | None, given: _Graded, concurrency: int, *, again: bool
 ) -> tuple[dict[str, int], list[str]]:
     from envgym.data import regrade
 
-    if sandbox != "auto":
-        check_backend(sandbox, {})
-    tasks = spec(env).tasks()
+    env = given.env
+    if given.sandbox != "auto":
+        check_backend(given.sandbox, {})
+    tasks = tasks_of(env, given.task_options)
+    check_env_options(env, given.env_options)
     if tasks.infinite:
         raise ValueError(f"the tasks of {env!r} never end, so that an episode's cannot be found by its id")
     known = {task.id: task for task in tasks}
@@ -250,13 +267,14 @@ async def _grade(
                 f"episode {unknown[0]!r} is of task {of_task[unknown[0]]!r}, which {env!r} does not have"
             )
         writer = stack.enter_context(StoreWriter(source))
-        async with make_backend(sandbox) if spec(env).sandbox else nullcontext() as backend:
-            world = make(env, tasks[0], backend=backend)
+        async with make_backend(given.sandbox) if spec(env).sandbox else nullcontext() as backend:
+            world = make(env, tasks[0], backend=backend, **given.env_options)
             try:
                 grader = getattr(world, "grader", None)
                 if grader is None:
                     raise ValueError(f"environment {env!r} has no grader of its own")
-                async for found in regrade(writer, names, grader, known.__getitem__, concurrency=concurrency):
+                judged = regrade(writer, names, grader, known.__getitem__, concurrency=concurrency, again=again)
+                async for found in judged:
                     if found.failure is not None:
                         failures.append(f"{found.episode}: {found.failure.kind}: {found.failure.message}")
                     else:

@@ -29,11 +29,13 @@ async def regrade(
     task_of: Callable[[str], Task],
     *,
     concurrency: int = 8,
+    again: bool = False,
 ) -> AsyncIterator[Regraded]:
     """Append a grade to each of the named episodes that submitted something, and tell how it went, as it goes.
 
     task_of: the task of an id. Episodes that the grader judged in this very version are left as they are, so
-    that what was interrupted can be called again.
+    that what was interrupted can be called again; with `again` they are judged once more, as for tasks that have
+    changed under their ids, and a grade is appended whatever it says.
     """
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}; it must be at least 1")
@@ -46,9 +48,9 @@ async def regrade(
     async def judged(name: str) -> Regraded:
         episode = writer[name]
         submission = _submission(episode)
-        if submission is None or any(
-            (grade.grader, grade.version) == (grader.name, grader.version) for grade in episode.grades
-        ):
+        by = (grader.name, grader.version)
+        judged_so = not again and any((grade.grader, grade.version) == by for grade in episode.grades)
+        if submission is None or judged_so:
             return Regraded(name)
         try:
             grade = await grader.grade(task_of(episode.task_id), submission)

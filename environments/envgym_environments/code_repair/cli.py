@@ -5,7 +5,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -16,13 +16,13 @@ from rich.table import Table
 from envgym.progress import Bar
 from envgym.registry import make_backend
 from envgym.task import Task, evenly
+from envgym_environments.code_repair.certifying import certified_each
 from envgym_environments.code_repair.difficulty import difficulty
 from envgym_environments.code_repair.factory import Plan, Verdict, Yield
 from envgym_environments.code_repair.filtering.cli import filter_command, licences
 from envgym_environments.code_repair.formats.cli import export_command, formats_command, import_command
 from envgym_environments.code_repair.index import rebuild, write_index
 from envgym_environments.code_repair.judge import Distance, Issue, Operators
-from envgym_environments.code_repair.kinds.build import graded_again
 from envgym_environments.code_repair.kinds.ml.recipe import ml_packages
 from envgym_environments.code_repair.kinds.registry import KINDS
 from envgym_environments.code_repair.local import Source, check_names, source_of, usable
@@ -34,7 +34,6 @@ from envgym_environments.code_repair.mirrors.index import (
     write_mirror_index,
 )
 from envgym_environments.code_repair.reach import reach_by_operator
-from envgym_environments.code_repair.recheck import certified_again
 from envgym_environments.code_repair.rewrite.candidates import REWRITES, Rewrite
 from envgym_environments.code_repair.rewrite.cli import (
     Endpoint,
@@ -257,13 +256,14 @@ def certify_tasks(
 ) -> None:
     """Run tasks again under other conditions. Exit status 1 where one does not do what its lists say."""
     chosen = evenly(load_tasks(file or default_path()), most)
+    journal = None if out is None else out.with_name(f"{out.name}.journal")
 
     async def work() -> list[Task | str]:
-        async with make_backend(backend) as place:
-            return [
-                await (graded_again if task.metadata.get("kind") else certified_again)(task, place, runs=runs)
-                for task in chosen
-            ]
+        async with (
+            make_backend(backend) as place,
+            aclosing(certified_each(chosen, place, runs=runs, journal=journal)) as each,
+        ):
+            return [one async for one in each]
 
     found = asyncio.run(work())
     wrong = {task.id: why for task, why in zip(chosen, found, strict=True) if isinstance(why, str)}
@@ -271,6 +271,8 @@ def certify_tasks(
     if out is not None:
         with _naming(out):
             write_tasks([task for task in found if isinstance(task, Task)], out)
+    if journal is not None:
+        journal.unlink(missing_ok=True)
     if as_json:
         typer.echo(json.dumps({"tasks": count, "wrong": wrong}, indent=1))
     else:

@@ -5,6 +5,8 @@
 tests that the agent last saw, not of what it looked at; making it runs nothing.
 """
 
+import asyncio
+import hashlib
 import json
 import warnings
 from collections.abc import Mapping
@@ -37,14 +39,17 @@ __all__ = ["SPEC", "CodeRepair", "code_repair_tasks"]
 
 Tools = Literal["full", "compact"]
 
+_MOST_TOLD = 1_000_000
+
 
 class CodeRepair:
     """Implements `envgym.env.Env` whole.
 
     tools: "full" or "compact". test_budget: how often the compact `test` may be called. memo: where results of
     tests are kept and shared: a `Memo`, a file (shared by runs), or None (shared by all environments on this
-    backend). types: grades also count type errors, see `CodeRepairGrader`. The terminal step of a submitted episode
-    carries the grade's channels, plus tests_run, and the submitted patch; a truncated episode has none.
+    backend). types: grades also count type errors, see `CodeRepairGrader`. submission_bytes: by how much the files
+    that count may grow together; what grew more is no patch, but `malformed`. The terminal step of a submitted
+    episode carries the grade's channels, plus tests_run, and the submitted patch; a truncated episode has none.
     """
 
     def __init__(
@@ -56,7 +61,10 @@ class CodeRepair:
         test_budget: int = 4,
         memo: Memo | str | Path | None = None,
         types: bool = False,
+        submission_bytes: int = 1_000_000,
     ) -> None:
+        if submission_bytes < 1:
+            raise ValueError(f"submission_bytes is {submission_bytes}; it must be at least 1")
         if tools not in ("full", "compact"):
             raise ValueError(f"tools is {tools!r}; it must be 'full' or 'compact'")
         if test_budget < 0:
@@ -68,6 +76,7 @@ class CodeRepair:
         self._memo = memo if isinstance(memo, Memo) else Memo.of(backend) if memo is None else Memo.at(memo)
         self._backend = backend
         self._types = types
+        self._most_bytes = submission_bytes
         self.grader = CodeRepairGrader(backend, memo=self._memo, types=types)
         trials = Trials(task, backend, self._memo)
         if tools == "compact" and trials.facts.kind:
@@ -157,10 +166,16 @@ class CodeRepair:
         )
 
     async def submission(self) -> str:
-        """What would be submitted now: a unified diff of the package's source against the task's base."""
+        """What would be submitted now: a unified diff of the package's source against the task's base.
+
+        A sentence, which is no patch, where the files have grown by more than `submission_bytes`.
+        """
         play = self._play
+        if isinstance(play, FullPlay) and play.grown > self._most_bytes:
+            return f"no patch: the files grew by {play.grown} bytes, and at most {self._most_bytes} are submitted"
         after: Mapping[str, str | None] = play.edits() if isinstance(play, CompactPlay) else play.changes()
-        return make_patch({path: await play.trials.source(path) for path in after}, after)
+        before = {path: await play.trials.source(path) for path in after}
+        return await asyncio.to_thread(make_patch, before, after)
 
     async def snapshot(self) -> Snapshot:
         """See `Env.snapshot`: exact, and still valid when this environment is closed."""
@@ -196,6 +211,7 @@ class CodeRepair:
             test_budget=self._budget,
             memo=self._memo,
             types=self._types,
+            submission_bytes=self._most_bytes,
         )
         return other if self._seed is None else await forked(self, other)
 
@@ -229,9 +245,16 @@ class CodeRepair:
         if isinstance(play, CompactPlay):
             edits: Mapping[str, str | None] = play.edits()
         else:
-            edits = {path: None if data is None else data.hex() for path, data in play.sources().items()}
+            edits = {path: _told(data) for path, data in play.sources().items()}
         changed = [part for path in sorted(edits) for part in (path, repr(edits[path]))]
         return digest_of(play.trials.facts.key, *changed, "failing", *sorted(play.state.failing))
+
+
+def _told(data: bytes | None) -> str | None:
+    """A file's content for a state key: a digest of what is long."""
+    if data is None or len(data) <= _MOST_TOLD:
+        return None if data is None else data.hex()
+    return f"{len(data)} bytes {hashlib.blake2b(data, digest_size=16).hexdigest()}"
 
 
 def _answer(action: Action, text: str) -> Message:

@@ -27,13 +27,17 @@ MOST_UNDO = 32
 
 
 class FullPlay:
-    """One episode with the full tools. It owns its sandbox and the states it may go back to."""
+    """One episode with the full tools. It owns its sandbox and the states it may go back to.
+
+    grown: bytes by which the files that count are longer than the task's base, together, as of the last call.
+    """
 
     def __init__(self, trials: Trials) -> None:
         self.trials = trials
         self.state = FullState()
         self._sandbox: Sandbox | None = None
         self._sources: Mapping[str, bytes | None] = {}
+        self.grown = 0
         self._given: dict[str, SandboxSnapshot] = {}
 
     async def begin(self, state: FullState | None = None, sandbox: SandboxSnapshot | None = None) -> str:
@@ -162,6 +166,7 @@ class FullPlay:
 
     async def _look(self) -> None:
         """Read what differs from the task's base below the workdir, without byte code and caches."""
+        self.grown = 0
         if self._sandbox is None:
             self._sources = {}
             return
@@ -170,8 +175,11 @@ class FullPlay:
         for name, content in sorted((await self._sandbox.diff()).items()):
             if PurePosixPath(name).is_relative_to(root):
                 path = str(PurePosixPath(name).relative_to(root))
-                if self._is_source(path) and not await self._is_base(path, content):
+                base = await self._base(path) if self._is_source(path) else content
+                if content != base:
                     found[path] = content
+                    if self._counts(path):
+                        self.grown += max(0, len(content or b"") - len(base or b""))
         self._sources = found
 
     def _is_source(self, path: str) -> bool:
@@ -181,9 +189,13 @@ class FullPlay:
             return layout.repairs(path) or layout.is_test(path)
         return not ignored(path)
 
-    async def _is_base(self, path: str, content: bytes | None) -> bool:
+    async def _base(self, path: str) -> bytes | None:
         base = await self.trials.source(path)
-        return content == (None if base is None else base.encode("utf-8", "surrogatepass"))
+        return None if base is None else base.encode("utf-8", "surrogatepass")
+
+    def _counts(self, path: str) -> bool:
+        facts = self.trials.facts
+        return path in facts.writes or counts(path, facts.layout)
 
     def sources(self) -> Mapping[str, bytes | None]:
         """Source files written or deleted since the task's base, as of the last call: path -> content."""
@@ -193,8 +205,7 @@ class FullPlay:
         """The text files of the package that differ from the base and count as a repair: path -> text."""
         changed: dict[str, str | None] = {}
         for path, content in self._sources.items():
-            facts = self.trials.facts
-            if path not in facts.writes and not counts(path, facts.layout):
+            if not self._counts(path):
                 continue
             changed[path] = None if content is None else content.decode("utf-8", "replace")
         return changed

@@ -22,6 +22,7 @@ from envgym_environments.code_repair.hidden import Hidden, Judged, Sowing, judge
 from envgym_environments.code_repair.kinds.judges import JUDGES
 from envgym_environments.code_repair.memo import Memo, Unwritten, digest_of
 from envgym_environments.code_repair.patch import Malformed, sort_patch
+from envgym_environments.code_repair.patch_text import header_name
 from envgym_environments.code_repair.quality import byte_code, patch_lines, patch_similarity, problems
 from envgym_environments.code_repair.report import ended
 from envgym_environments.code_repair.runner import Graded, Layout, TestReport, run_graded, run_twins
@@ -54,7 +55,7 @@ class CodeRepairGrader:
     """
 
     name = "code-repair"
-    version = "9"
+    version = "10"
 
     def __init__(
         self, backend: SandboxBackend, *, memo: Memo | None = None, types: bool = False, thorough: bool = False
@@ -373,7 +374,7 @@ async def _quality(
 
 def _paths(submission: str) -> set[str]:
     """Every path that a patch may name."""
-    heads = [line[4:].split("\t")[0].strip() for line in submission.split("\n") if line[:4] in ("--- ", "+++ ")]
+    heads = [header_name(line[4:]) for line in submission.split("\n") if line[:4] in ("--- ", "+++ ")]
     names = {head[2:] if head[:2] in ("a/", "b/") else head for head in heads}
     return {name for name in names if name and "\0" not in name and not name.startswith("/") and ".." not in name}
 

@@ -25,10 +25,11 @@ async def graded(task: Task, backend: SandboxBackend, *, runs: int = 1) -> Verdi
 
     Tests that pass with the answer are not enough: the grader has to believe them too (`disguise`, `twins`), also
     where chance draws other comparisons, so it is thorough here. Raises GraderFailure where the world around the
-    sandbox fails; a sandbox that dies is the task's doing.
+    sandbox fails, where a sandbox that dies is the task's doing, and ValueError for a task without an answer.
     """
-    gold = task.metadata["gold"]
-    assert isinstance(gold, dict)
+    gold = task.metadata.get("gold")
+    if not isinstance(gold, dict) or "patch" not in gold:
+        raise ValueError(f"task {task.id!r} has no answer that could be run")
     for submission, full, wrong in [
         (str(gold["patch"]), 1.0, Verdict.NOT_RESTORED),
         ("", 0.0, Verdict.SURVIVED),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from envgym_environments.code_repair.patch_text import header_name, quoted
 from envgym_environments.code_repair.runner import Layout
 from envgym_environments.code_repair.suites.suite import Suite
 
@@ -76,8 +77,8 @@ def make_patch(before: Mapping[str, str | None], after: Mapping[str, str | None]
         old, new = before.get(path), after[path]
         if old == new:
             continue
-        left = "/dev/null" if old is None else f"a/{path}"
-        right = "/dev/null" if new is None else f"b/{path}"
+        left = "/dev/null" if old is None else quoted(f"a/{path}")
+        right = "/dev/null" if new is None else quoted(f"b/{path}")
         body = list(difflib.unified_diff(_lines(old or ""), _lines(new or ""), left, right))
         out += body or [f"--- {left}\n", f"+++ {right}\n"]
     return "".join(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}\n" for line in out)
@@ -106,7 +107,7 @@ def parse_patch(patch: str) -> tuple[FilePatch, ...]:
 
 
 def _name(line: str) -> str | None:
-    name = line[4:].split("\t")[0].strip()
+    name = header_name(line[4:])
     if name == "/dev/null":
         return None
     return name[2:] if name[:2] in ("a/", "b/") else name

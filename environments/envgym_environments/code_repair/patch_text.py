@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 
-__all__ = ["patch_paths", "reversed_patch", "split_patch", "stays_inside"]
+__all__ = ["header_name", "patch_paths", "quoted", "reversed_patch", "split_patch", "stays_inside"]
 
 _HUNK = re.compile(r"@@ -(\d+(?:,\d+)?) \+(\d+(?:,\d+)?) @@(.*)", re.DOTALL)
 _COUNTS = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
@@ -46,7 +46,7 @@ def patch_paths(patch: str) -> tuple[tuple[int, str], ...]:
         head = next((head for head in _NAMING if line.startswith(head)), None)
         if body or head is None:
             continue
-        name = _unquoted(line[len(head) :].rstrip("\r\n").split("\t")[0].rstrip())
+        name = header_name(line[len(head) :])
         if head in ("--- ", "+++ "):
             if name == "/dev/null":
                 continue
@@ -55,19 +55,42 @@ def patch_paths(patch: str) -> tuple[tuple[int, str], ...]:
     return tuple(found)
 
 
+def header_name(text: str) -> str:
+    """The name in what follows ``--- `` or ``+++ ``: with a/ or b/ as it stands there, without quotes or a date."""
+    return _unquoted(text.split("\t")[0].strip())
+
+
+def quoted(name: str) -> str:
+    """A name for a header: in quotes as git writes them where it would not be read as it is, else unchanged."""
+    if not _UNUSUAL.search(name) and name == name.strip():
+        return name
+    return (
+        '"'
+        + "".join(
+            _ESCAPED.get(byte, chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}")
+            for byte in name.encode("utf-8", "surrogatepass")
+        )
+        + '"'
+    )
+
+
 def _unquoted(name: str) -> str:
     """A name without the quotes and escapes that git writes around unusual ones."""
     if len(name) < 2 or name[0] != '"' or name[-1] != '"':
         return name
-    inner = re.sub(
-        r"\\([0-7]{3}|.)",
-        lambda found: chr(int(found[1], 8)) if len(found[1]) == 3 else _ESCAPES.get(found[1], found[1]),
-        name[1:-1],
+    inner = _ESCAPE.sub(
+        lambda found: bytes([int(found[1], 8) & 255]) if len(found[1]) == 3 else _ESCAPES.get(found[1], found[1]),
+        name[1:-1].encode("utf-8", "surrogatepass"),
     )
-    return inner.encode("latin-1", "replace").decode("utf-8", "replace")
+    return inner.decode("utf-8", "replace")
 
 
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_UNUSUAL = re.compile(r'[\x00-\x1f\x7f"\\]')
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
+_ESCAPES = {
+    b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"
+}  # fmt: skip
+_ESCAPED = {value[0]: "\\" + key.decode() for key, value in _ESCAPES.items()} | {34: '\\"', 92: "\\\\"}
 
 
 def split_patch(patch: str, wanted: Callable[[str], bool]) -> tuple[str, str]:

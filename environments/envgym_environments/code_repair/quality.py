@@ -29,9 +29,17 @@ _KNOWN = frozenset(dir(builtins)) | {"__file__", "__name__", "__path__", "__spec
 
 @lru_cache(maxsize=64)  # an answer's is the same in every grade of a task
 def _diff(before: str | None, after: str | None) -> str:
-    """A unified diff without its two header lines, three lines of context; "" where nothing differs."""
-    lines = difflib.unified_diff((before or "").splitlines(), (after or "").splitlines(), lineterm="")
+    """A unified diff without its two header lines, three lines of context; "" where nothing differs.
+
+    Only a line feed ends a line, as in `patch`: what else stands at its end is part of it.
+    """
+    lines = difflib.unified_diff(_lines(before or ""), _lines(after or ""), lineterm="")
     return "\n".join(list(lines)[2:])
+
+
+def _lines(text: str) -> list[str]:
+    *lines, last = text.split("\n")
+    return [*lines, f"{last}\n\\ No newline at end of file"] if last else lines
 
 
 def patch_similarity(base: Texts, submitted: Texts, gold: Texts) -> float:

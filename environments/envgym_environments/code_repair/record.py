@@ -4,6 +4,7 @@ Data sets of other tools become records (`envgym_environments.code_repair.format
 records again, without loss. A record runs nothing and reads no file.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, Literal, Self
@@ -21,6 +22,7 @@ __all__ = ["Attached", "NotPlayable", "Origin", "RepairRecord"]
 
 _MOST_ID = 300
 _CHARACTERS_OF_AN_EXAMPLE = 80
+_NAMED = re.compile(r"^diff --git ", re.MULTILINE)  # bits and empty files change without any other name
 
 
 class NotPlayable(ValueError):
@@ -159,6 +161,8 @@ class RepairRecord(_Frozen):
             raise NotPlayable(f"{where} has no suite: nothing says how its tests are run")
         if not self.fail_to_pass and "kind" not in self.extra:
             raise NotPlayable(f"{where} has no fail_to_pass: no test would show that it is solved")
+        if self.gold_patch and not patch_paths(self.gold_patch) and not _NAMED.search(self.gold_patch):
+            raise NotPlayable(f"{where} has an answer that is no patch: it names no file")
         if self.rules.absent_passes:
             raise NotPlayable(f"{where} counts tests that are not in the log as passed, which nobody can check")
         return self.world

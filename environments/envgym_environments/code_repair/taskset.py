@@ -70,7 +70,10 @@ def _relocated(line: str, old: str, new: str) -> str:
 
 
 def write_tasks(tasks: Iterable[Task], path: Path, *, cache: Path | None = None) -> str:
-    """Write a task file and return its digest. Raises ValueError for an id that occurs twice."""
+    """Write a task file and return its digest.
+
+    Raises ValueError for an id that occurs twice, and for a task that UTF-8 cannot hold (half of a surrogate pair).
+    """
     root = str(cache or cache_root())
     lines: list[str] = []
     seen: set[str] = set()
@@ -78,20 +81,32 @@ def write_tasks(tasks: Iterable[Task], path: Path, *, cache: Path | None = None)
         if task.id in seen:
             raise ValueError(f"task id {task.id!r} occurs twice; ids must be unique in a task file")
         seen.add(task.id)
-        lines.append(_relocated(task.model_dump_json(), root, _CACHE_MARK))
+        lines.append(_relocated(_json_of(task), root, _CACHE_MARK))
     body = "".join(line + "\n" for line in lines).encode()
     header = header_of(_FORMAT, body)
+    _replace(path, json.dumps(header).encode() + b"\n" + body)
+    return str(header["digest"])
+
+
+def _json_of(task: Task) -> str:
+    try:
+        return task.model_dump_json()
+    except ValueError as error:
+        raise ValueError(f"task {task.id!r} cannot be written: {error}") from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file beside its place and rename it, so that it is the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
-            file.write(json.dumps(header).encode() + b"\n" + body)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    return str(header["digest"])
 
 
 def load_tasks(path: Path | None = None, *, cache: Path | None = None) -> TaskSet:
@@ -198,7 +213,8 @@ async def build_tasks(
     for package in packages:
         part = _part_path(package, plan, path)
         if part.exists():
-            tasks, counts = list(load_tasks(part, cache=cache)), load_yields(part).get(package.name, Yield())
+            tasks = list(load_tasks(part, cache=cache))
+            counts = _counts_of(part, package.name, tasks, progress)
         else:
             tasks, counts, began = [], Yield(), time.perf_counter()
             try:
@@ -217,8 +233,7 @@ async def build_tasks(
                 progress(f"{package.slug}: {built.failed[package.name]}")
                 continue
             counts.seconds += time.perf_counter() - began
-            write_tasks(tasks, part, cache=cache)
-            _write_yields({package.name: counts}, part)
+            _keep_part(tasks, package.name, counts, part, cache=cache)
             part.with_suffix(".journal").unlink(missing_ok=True)
         built.tasks += tasks
         on_task(len(built.tasks))
@@ -230,6 +245,25 @@ async def build_tasks(
     write_tasks(built.tasks, path, cache=cache)
     _write_yields(built.yields, path)
     return built
+
+
+def _keep_part(tasks: Sequence[Task], name: str, counts: Yield, part: Path, *, cache: Path | None) -> None:
+    """Keep one package's share. Its tasks come last: where they are, the counts are."""
+    _write_yields({name: counts}, part)
+    write_tasks(tasks, part, cache=cache)
+
+
+def _counts_of(part: Path, name: str, tasks: Sequence[Task], progress: Callable[[str], None]) -> Yield:
+    """The counts of a share that is taken over; where they are gone, of its tasks alone, and it is told."""
+    found = load_yields(part).get(name)
+    if found is None:
+        progress(f"{_yield_path(part)}: not there, so what was tried for the tasks of {name} is not counted")
+        return Yield(tasks=len(tasks))
+    return found
+
+
+def _yield_path(path: Path) -> Path:
+    return path.with_suffix(".yield.json")
 
 
 def _write_yields(yields: Mapping[str, Yield], path: Path) -> None:
@@ -244,16 +278,25 @@ def _write_yields(yields: Mapping[str, Yield], path: Path) -> None:
         }
         for name, counts in yields.items()
     }
-    path.with_suffix(".yield.json").write_text(json.dumps(rows))
+    _replace(_yield_path(path), json.dumps(rows).encode())
 
 
 def load_yields(path: Path) -> dict[str, Yield]:
-    """Package -> the counts of the build behind a task file; empty when they are gone: the tasks are the result."""
-    place = path.with_suffix(".yield.json")
+    """Package -> the counts of the build behind a task file; empty when they are gone: the tasks are the result.
+
+    Raises ValueError, with the file, where they are damaged.
+    """
+    place = _yield_path(path)
     if not place.exists():
         return {}
-    yields: dict[str, Yield] = {}
-    for name, row in json.loads(place.read_text()).items():
-        verdicts = {operator: Counter(found) for operator, found in row.pop("verdicts").items()}
-        yields[name] = Yield(verdicts, **row)
-    return yields
+    try:
+        yields: dict[str, Yield] = {}
+        for name, row in json.loads(place.read_bytes()).items():
+            verdicts = {operator: Counter(found) for operator, found in row.pop("verdicts").items()}
+            yields[name] = Yield(verdicts, **row)
+        return yields
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{place}: not the counts of a build ({type(error).__name__}: {error}); remove it: the tasks are whole "
+            "without them"
+        ) from error

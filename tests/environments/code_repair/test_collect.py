@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 from envgym_environments.code_repair.env import CodeRepair
+from envgym_environments.code_repair.patch import make_patch
 from envgym_environments.code_repair.taskset import write_tasks
 from envgym_sandboxes.namespace import NamespaceBackend
 
+from envgym.cli import run
 from envgym.env import Durable, Snapshot, Step
 from envgym.episode import Episode
 from envgym.errors import SnapshotGone
@@ -232,3 +234,33 @@ def test_a_sweep_leaves_what_unfinished_episodes_go_on_from(
             await env.close()
 
     in_backend(body)
+
+
+def test_episodes_of_any_task_file_are_graded_again(
+    broken_for_all: Task, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert broken_for_all.world is not None
+    code = (Path(broken_for_all.world.trees[0].source) / "small.py").read_text()
+    gold = {"patch": make_patch({"small.py": code}, {"small.py": code.replace("result -=", "result +=")})}
+    answered = broken_for_all.model_copy(update={"metadata": {**broken_for_all.metadata, "gold": gold}})
+    tasks, store = write_many(answered, 1, tmp_path / "mine.jsonl"), str(tmp_path / "store")
+    given = ("--task-option", f"path={tasks}", "--sandbox", "namespace", "--json")
+    assert run(("collect", "code-repair", "--agent", "gold", "-n", "1", "--out", store, *given)) == 0
+    grade = ("data", "grade", store, "--env", "code-repair", *given)
+
+    def counts(*more: str) -> object:
+        capsys.readouterr()
+        assert run((*grade, *more)) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert counts() == {"graded": 0, "left": 1, "failed": 0}
+    changed = answered.model_copy(
+        update={"id": "small/0", "metadata": {**answered.metadata, "fail_to_pass": ["tests/test_small.py::no"]}}
+    )
+    write_tasks([changed], tasks)
+    assert counts("--env-option", "types=true", "--again") == {"graded": 1, "left": 0, "failed": 0}
+    (episode,) = StoreReader(store)
+    assert [grade.reward for grade in episode.grades] == [1.0, 0.0]
+    assert ["types" in grade.channels for grade in episode.grades] == [False, True]
+    assert run((*grade, "--task-option", "pth=x")) == 2
+    assert "did you mean 'path'" in capsys.readouterr().err

@@ -71,6 +71,28 @@ def test_changed_tests_earn_nothing(broken, in_backend) -> None:
     in_backend(body)
 
 
+def test_a_submission_that_is_too_large_is_malformed(broken, in_backend) -> None:
+    async def body(backend) -> None:
+        env = CodeRepair(broken, backend, submission_bytes=3000)
+        await env.reset(seed=0)
+        await call(env, "edit", path="small.py", old="-= value", new="+= value")
+        fits = await env.submission()
+        assert "+        result += value" in fits
+        await call(env, "shell", command="head -c 200000 /dev/zero | tr '\\0' 1 > tests/large.txt")
+        assert await env.submission() == fits, "what does not count is in no submission"
+        await call(env, "shell", command="seq 5000 >> small.py")
+        end = await call(env, "submit")
+        assert end.submission is not None
+        assert "at most 3000" in end.submission
+        assert len(end.submission) < 200
+        assert (end.reward, end.channels["malformed"]) == (0.0, 1.0)
+        await env.close()
+        with pytest.raises(ValueError, match="submission_bytes is 0"):
+            CodeRepair(broken, backend, submission_bytes=0)
+
+    in_backend(body)
+
+
 def test_the_state_key_ignores_byte_code_and_caches_and_sees_source_and_failures(broken, in_backend) -> None:
     async def body(backend) -> None:
         env = CodeRepair(broken, backend)

@@ -1,12 +1,13 @@
 import asyncio
 import gc
+import subprocess
 
 import pytest
 from envgym_environments.code_repair.grade import CodeRepairGrader, _ended_task
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.patch import make_patch, parse_patch
 from envgym_environments.code_repair.trials import Trials
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from envgym.errors import GraderFailure, SandboxDied
@@ -212,6 +213,33 @@ def test_a_patch_brings_the_old_text_to_the_new_one(old: str, new: str) -> None:
     assert len(parts) == (old != new)
     for part in parts:
         assert apply_patch(part, old) == new
+
+
+PARTS = ["a", "b/", "é", "\n", "\t", "\r", '"', "\\", " ", "--- ", "+++ ", "@@", "\x01", "\x7f", "1"]
+NAMES = st.lists(st.sampled_from(PARTS), min_size=1, max_size=8).map("".join)
+
+
+@given(NAMES)
+@example("z\n--- a/x.py")
+@example("/dev/null")
+@example("a/b")
+def test_a_patch_names_any_file_and_only_those_it_changes(name: str) -> None:
+    from envgym_environments.code_repair.grade import _paths
+    from envgym_environments.code_repair.patch_text import patch_paths
+
+    patch = make_patch({name: "1\n", "small.py": None}, {name: "2\n", "small.py": "x\n"})
+    assert sorted(part.path for part in parse_patch(patch)) == sorted({name, "small.py"})
+    assert {path for _, path in patch_paths(patch)} == {name, "small.py"}
+    assert name in _paths(patch) or name.startswith("/") or ".." in name
+
+
+def test_git_and_patches_read_the_same_names(tmp_path) -> None:
+    names = ["plain.py", "z\n--- a", 'qu"ote\\.py', "é\t.py", " led.py", "trailing "]
+    for name in names:
+        (tmp_path / name).write_text("1\n")
+    patch = make_patch(dict.fromkeys(names, "1\n"), dict.fromkeys(names, "2\n"))
+    subprocess.run(["git", "apply"], input=patch.encode(), cwd=tmp_path, check=True)
+    assert {name: (tmp_path / name).read_text() for name in names} == dict.fromkeys(names, "2\n")
 
 
 def test_a_file_is_created_and_deleted_by_a_patch() -> None:

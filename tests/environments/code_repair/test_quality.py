@@ -52,6 +52,16 @@ def test_lines_are_those_added_and_removed() -> None:
     assert patch_lines(BASE, {"a.py": "one\n2\nthree\n"}) == 2
     assert patch_lines(BASE, {"b.py": None}) == 1
     assert patch_lines(BASE, {"c.py": "x\ny\n"}) == 2
+    assert patch_lines(BASE, {"c.py": "x\x0c\u2028y\n"}) == 1, "only a line feed ends a line"
+
+
+def test_the_ends_of_lines_are_part_of_them() -> None:
+    gold = {"a.py": "one\n2\nthree\n"}
+    windows = {"a.py": "one\r\n2\r\nthree\r\n"}
+    assert patch_lines(BASE, windows) == 6
+    assert patch_similarity(BASE, windows, gold) < 1
+    assert patch_lines(BASE, {"a.py": "one\ntwo\nthree"}) == 2
+    assert patch_similarity(BASE, {"a.py": "one\n2\nthree"}, gold) < 1
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from envgym_environments.code_repair.cli import tasks_command
 from envgym_environments.code_repair.factory import Plan, Yield
 from envgym_environments.code_repair.sources import packages
 from envgym_environments.code_repair.taskset import (
+    _keep_part,
     _part_path,
     _write_yields,
     build_tasks,
@@ -168,6 +169,39 @@ def test_the_console_tells_a_build_as_json(cache, monkeypatch) -> None:
     assert (found["file"], found["tasks"], found["failed"]) == (str(path), 3, {})
     assert [(row["operator"], row["tried"], row["valid"]) for row in found["operators"]] == [("names", 4, 3)]
     assert [(row["package"], row["per_hour"]) for row in found["packages"]] == [("toolz", 300)]
+
+
+def test_counts_are_written_whole_and_before_their_tasks(cache) -> None:
+    path, old = cache / "tasks.jsonl", cache / "old"
+    _write_yields({"small": Yield(tasks=3)}, path)
+    old.hardlink_to(path.with_suffix(".yield.json"))
+    _write_yields({"small": Yield(tasks=4)}, path)
+    assert '"tasks": 3' in old.read_text(), "it was replaced, so that a kill leaves the one or the other"
+    assert load_yields(path)["small"].tasks == 4
+    part = cache / "parts" / "small.jsonl"
+    with pytest.raises(ValueError, match="occurs twice"):  # as a kill between the two would
+        _keep_part(some(cache) * 2, "small", Yield(tasks=5), part, cache=cache)
+    assert load_yields(part)["small"].tasks == 5
+    assert [one.name for one in part.parent.iterdir()] == ["small.yield.json"]
+
+
+def test_torn_counts_are_named_and_lost_ones_are_told(cache, monkeypatch) -> None:
+    monkeypatch.setenv("ENVGYM_CACHE", str(cache))
+    path, chosen = cache / "tasks.jsonl", next(one for one in packages() if one.name == "toolz")
+    part = _part_path(chosen, Plan(per_package=3), path)
+    write_tasks(some(cache, package="toolz"), part)
+    torn = part.with_suffix(".yield.json")
+    for text in ('{"toolz": {"verd', '{"toolz": 3}', '{"toolz": {"verdicts": {}, "no": 1}}', "[]", "\udcff"):
+        torn.write_bytes(text.encode(errors="surrogateescape"))
+        with pytest.raises(ValueError, match=r"toolz-.*\.yield\.json: .*remove it"):
+            load_yields(part)
+    assert run(["tasks", "stats", "--file", str(part)]) == 2
+    torn.unlink()
+    arguments = ["build", "--per-package", "3", "--package", "toolz", "--json", "--backend", "local"]
+    told = CliRunner().invoke(tasks_command, arguments)
+    assert told.exit_code == 0, told.output
+    assert f"{torn}: not there" in told.stderr
+    assert [(row["package"], row["tasks"]) for row in json.loads(told.stdout)["packages"]] == [("toolz", 3)]
 
 
 def test_the_statistics_are_whole_where_no_terminal_bounds_them(cache, monkeypatch) -> None:

@@ -46,8 +46,10 @@ class Item:
         value = self.values.get(name)
         if value is None:
             if default is None:
-                have = visible(", ".join(sorted(self.values)) or "nothing", 200)
-                raise FormatError(self.where, f"field {name!r} is missing; it has {have}")
+                there = sorted(field for field, given in self.values.items() if given is not None)
+                have = visible(", ".join(there) or "nothing", 200)
+                null = ": it is null" if name in self.values else ""
+                raise FormatError(self.where, f"field {name!r} is missing{null}; it has {have}")
             return default
         return value
 

@@ -8,6 +8,7 @@ one text, or is dropped by name. What is written is found by looking, never decl
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from envgym_environments.code_repair.record import Origin, RepairRecord
 __all__ = ["digest_of_item", "item_of", "record_of"]
 
 _WITHOUT = "without:"
+_HALF = re.compile("[\ud800-\udfff]")
 _NO_PLACE = Where(Path("(what was written)"))
 
 
@@ -34,6 +36,7 @@ def digest_of_item(values: Mapping[str, JsonValue]) -> str:
 def record_of(form: TaskFormat, values: Mapping[str, JsonValue], where: Where, *, split: str = "") -> RepairRecord:
     """The record of an item. Raises FormatError with file, record, field, value and bound."""
     plain = {name: value for name, value in values.items() if name != KEY}
+    _check_unicode(values, where)
     try:
         fields = form.fields(Item(plain, where, split))
     except ValidationError as error:
@@ -47,6 +50,21 @@ def record_of(form: TaskFormat, values: Mapping[str, JsonValue], where: Where, *
     record = _validated({**fields, "origin": origin}, where)
     record = _with_rest(form, record, plain)
     return _patched(record, values[KEY], where) if values.get(KEY) is not None else record
+
+
+def _check_unicode(value: object, where: Where, field: str = "") -> None:
+    """Raise FormatError where a text or a key has half of a surrogate pair, which no file in UTF-8 can hold."""
+    if isinstance(value, str):
+        if (found := _HALF.search(value)) is not None:
+            at = f"at character {found.start()}, {visible(repr(value[found.start() :][:20]), 80)}"
+            raise FormatError(where, f"field {visible(field, 100)!r} has half of a surrogate pair {at}: no Unicode")
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            _check_unicode(name, where, field)
+            _check_unicode(inner, where, f"{field}.{name}" if field else name)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            _check_unicode(inner, where, f"{field}.{number}")
 
 
 def _with_rest(form: TaskFormat, record: RepairRecord, plain: dict[str, JsonValue]) -> RepairRecord:
@@ -95,6 +113,7 @@ def _patched(record: RepairRecord, text: JsonValue, where: Where) -> RepairRecor
         changes = None
     if not isinstance(changes, dict) or not changes.keys() <= RepairRecord.model_fields.keys():
         raise FormatError(where, f"field {KEY!r} is {visible(repr(text), 80)}; it is not what an export writes")
+    _check_unicode(changes, where, KEY)
     return _validated({**record.model_dump(mode="json"), **changes}, where)
 
 

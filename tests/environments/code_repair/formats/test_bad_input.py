@@ -10,10 +10,12 @@ import pytest
 from envgym_environments.code_repair.env import code_repair_tasks
 from envgym_environments.code_repair.formats import export_records, import_records, import_tasks, storage
 from envgym_environments.code_repair.record import RepairRecord
+from envgym_environments.code_repair.taskset import write_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envgym.formats.contract import FormatError
+from envgym.task import Task
 
 _spec = importlib.util.spec_from_file_location("shapes", Path(__file__).with_name("conftest.py"))
 shapes = importlib.util.module_from_spec(_spec)
@@ -24,7 +26,13 @@ ROW = shapes.SWE_BENCH
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"FAIL_TO_PASS": None}, "field 'FAIL_TO_PASS' is missing"),
+        ({"FAIL_TO_PASS": None}, "field 'FAIL_TO_PASS' is missing: it is null; it has PASS_TO_PASS, base_commit"),
+        (
+            {"problem_statement": "\ud800 x"},
+            "field 'problem_statement' has half of a surrogate pair at character 0",
+        ),
+        ({"more": {"a": ["x", {"b\udc00": 1}]}}, "field 'more.a.1' has half of a surrogate pair"),
+        ({"envgym": '{"hints": "a\\ud800"}'}, "field 'envgym.hints' has half of a surrogate pair at character 1"),
         ({"FAIL_TO_PASS": "[1"}, "field 'FAIL_TO_PASS' is no JSON"),
         ({"FAIL_TO_PASS": [1]}, "field 'FAIL_TO_PASS' is 1; it must be a list of test ids"),
         ({"FAIL_TO_PASS": True}, "field 'FAIL_TO_PASS' is True; it must be a list of test ids"),
@@ -90,6 +98,23 @@ def test_a_row_that_is_too_long_is_refused_before_it_is_read(tmp_path):
         (tmp_path / name).write_text(json.dumps(ROW | {"hints_text": "x" * 2000}))
         with pytest.raises(FormatError, match=r"line 1: the (line|row) .* 1000 "):
             list(storage.row_items(tmp_path / name, most_bytes=1000))
+
+
+def test_an_answer_that_is_no_patch_cannot_be_played(tmp_path, write_rows):
+    bad = {**ROW, "instance_id": "b", "patch": "not a patch"}
+    moved = {**ROW, "instance_id": "c", "patch": "diff --git a/x b/x\nold mode 100644\nnew mode 100755\n"}
+    tasks, done = import_tasks(write_rows(tmp_path / "set.jsonl", ROW, bad, moved))
+    assert len(done.records) == 3
+    assert [task.id for task in tasks] == ["tiny__small-7", "c"]
+    assert [(one.why, one.example) for one in done.left_out.values()] == [
+        ("has an answer that is no patch: it names no file", "task 'b'")
+    ]
+
+
+def test_a_task_that_is_no_unicode_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"task 'a' cannot be written: .*surrogates not allowed"):
+        write_tasks([Task(id="a", prompt="\ud800 x")], tmp_path / "set.jsonl")
+    assert not list(tmp_path.iterdir())
 
 
 def test_broken_rows_can_be_left_out_and_are_counted(tmp_path, write_rows):
