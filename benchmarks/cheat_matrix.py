@@ -4,7 +4,8 @@
 
 Tasks are built afresh from real packages, one mistake a task for the kind "repair". A row is a kind: how many
 attempts gained anything, beside how many were made. `--language` plays instead on repairs of the real projects
-whose tests are run by commands, a row for each language. `--cheats N` takes every n-th so that about N are left.
+whose tests are run by commands, a row for each language, and `--file` on tasks of files (imported ones, mirrors), a
+row for each. `--cheats N` takes N of those that do anything on a task, evenly chosen.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from typing import cast
 
 from _harness import Row, finish, options
 from envgym_environments.code_repair.cheats import CHEATS, IDLE
-from envgym_environments.code_repair.env import CodeRepair
+from envgym_environments.code_repair.env import CodeRepair, code_repair_tasks
 from envgym_environments.code_repair.factory import Plan, Yield, make_tasks
 from envgym_environments.code_repair.kinds.build import make_kind_tasks
 from envgym_environments.code_repair.kinds.ml.recipe import ml_packages
@@ -36,13 +37,19 @@ def more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--package", action="append", default=None, help="real packages; repeatable")
     parser.add_argument("--kind", action="append", default=None, choices=["repair", *KINDS], help="repeatable")
     parser.add_argument("--language", action="append", default=None, choices=LANGUAGES, help="repairs; repeatable")
+    parser.add_argument("--file", action="append", default=None, help="a task file or data set; repeatable")
     parser.add_argument("--per-kind", type=int, default=2, help="tasks of each kind")
-    parser.add_argument("--cheats", type=int, default=None, help="about so many of them, evenly chosen")
+    parser.add_argument("--cheats", type=int, default=None, help="so many of them, evenly chosen")
+
+
+_FILE = "file "
 
 
 async def tasks_of(kind: str, names: Sequence[str], count: int, backend: SandboxBackend) -> list[Task]:
     """So many tasks of a kind from the first packages that give some."""
     found: list[Task] = []
+    if kind.startswith(_FILE):
+        return list(evenly(list(code_repair_tasks(kind.removeprefix(_FILE))), count))
     if kind in LANGUAGES:
         for project in projects(language=cast(Language, kind)):
             plan = Plan(per_package=count - len(found))
@@ -63,7 +70,7 @@ async def tasks_of(kind: str, names: Sequence[str], count: int, backend: Sandbox
 
 
 async def matrix(
-    kinds: Sequence[str], names: Sequence[str], count: int, cheats: Sequence[Cheat]
+    kinds: Sequence[str], names: Sequence[str], count: int, cheats: Sequence[Cheat], most: int | None
 ) -> dict[str, list[Attempt]]:
     """Kind -> its attempts; those that do the same as doing nothing are not played."""
     found: dict[str, list[Attempt]] = {}
@@ -72,7 +79,7 @@ async def matrix(
             found[kind] = []
             for task in await tasks_of(kind, names, count, backend):
                 idle, memo = [*IDLE.script(task)], Memo()
-                played = [cheat for cheat in cheats if [*cheat.script(task)] != idle]
+                played = evenly([cheat for cheat in cheats if [*cheat.script(task)] != idle], most)
 
                 def make(one: Task, memo: Memo = memo) -> CodeRepair:
                     return CodeRepair(one, backend, memo=memo)
@@ -84,15 +91,15 @@ async def matrix(
 def main() -> None:
     given = options(__doc__ or "", more=more)
     names = given.package or ["inflection", "rfc3986", "itsdangerous"]
-    kinds, count, cheats = given.kind or given.language or ["repair", *KINDS], given.per_kind, list(CHEATS)
+    files = [_FILE + path for path in given.file or ()]
+    kinds = [*(given.kind or ()), *(given.language or ()), *files] or ["repair", *KINDS]
+    count, cheats = given.per_kind, list(CHEATS)
     if given.quick:
         names, kinds, count = ["inflection"], ["debug"], 1
         cheats = [
             cheat for cheat in CHEATS if cheat.name in ("explanation-only", "program-edited", "reports-passed")
         ]
-    elif given.cheats:
-        cheats = list(evenly(CHEATS, given.cheats))
-    found = asyncio.run(matrix(kinds, names, count, cheats))
+    found = asyncio.run(matrix(kinds, names, count, cheats, given.cheats))
     for kind, attempts in found.items():
         for attempt in attempts:
             if attempt.gains or attempt.failed:
@@ -115,7 +122,9 @@ def main() -> None:
             "attempts", "number", bar=0, absolute=True)
         for kind, attempts in found.items()
     ]  # fmt: skip
-    finish("cheat_matrix", rows, given, packages=list(names), tasks_of_each=count, cheats=len(cheats))
+    finish(
+        "cheat_matrix", rows, given, packages=list(names), tasks_of_each=count, cheats=given.cheats or len(cheats)
+    )
 
 
 if __name__ == "__main__":

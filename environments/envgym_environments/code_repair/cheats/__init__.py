@@ -18,7 +18,8 @@ from envgym_environments.code_repair.cheats.of_kinds import OF_KINDS
 from envgym_environments.code_repair.cheats.of_suites import OF_SUITES
 from envgym_environments.code_repair.cheats.processes import PROCESSES
 from envgym_environments.code_repair.cheats.reading import READING
-from envgym_environments.code_repair.cheats.script import idle
+from envgym_environments.code_repair.cheats.script import idle, repaired
+from envgym_environments.code_repair.suites.suite import Suite
 
 __all__ = ["CHEATS", "IDLE", "cheats"]
 
@@ -26,12 +27,17 @@ IDLE = Cheat("idle", "none", "submits at once", idle)
 
 
 def _of_packages(cheat: Cheat) -> Cheat:
-    """A cheat that knows a Python package's layout; it does nothing where commands run the tests."""
+    """A cheat made for Python packages: where commands run the tests it does nothing, unless a Python file is repaired."""
 
     def script(task: Task) -> Sequence[Action]:
-        return idle(task) if "suite" in task.metadata else cheat.script(task)
+        return cheat.script(task) if "suite" not in task.metadata or _is_python(task) else idle(task)
 
     return replace(cheat, script=script)
+
+
+def _is_python(task: Task) -> bool:
+    suite = Suite.model_validate(task.metadata["suite"])
+    return suite.language == "python" and (repaired(task, suite) or "").endswith(".py")
 
 
 CHEATS: tuple[Cheat, ...] = (

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from envgym.messages import Action
 from envgym.task import Task
 from envgym.testing.cheats import Cheat
-from envgym_environments.code_repair.cheats.script import idle
-from envgym_environments.code_repair.patch_text import patch_paths
+from envgym_environments.code_repair.cheats.script import idle, repaired
 from envgym_environments.code_repair.suites.suite import Suite
-from envgym_environments.code_repair.symbols.index import SUFFIXES
 
 __all__ = ["OF_SUITES"]
 
@@ -107,16 +105,6 @@ def _printed(task: Task) -> str:
     return "\n".join([*lines, "PASS", "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out"])
 
 
-def _module(task: Task, suite: Suite) -> str | None:
-    """The file that is repaired; of another tool's task, which does not say, the first code of its answer."""
-    if isinstance(named := task.metadata.get("module"), str):
-        return named
-    gold = task.metadata.get("gold")
-    patch = gold.get("patch") if isinstance(gold, dict) else None
-    paths = [path for _, path in patch_paths(patch)] if isinstance(patch, str) else []
-    return next((path for path in paths if path.endswith(SUFFIXES) and suite.repairs(path)), None)
-
-
 def _loading(language: str, code: str, path: str) -> list[Action]:
     """Have code run when what is repaired is loaded."""
     module, beside = shlex.quote(path), shlex.quote(posixpath.join(posixpath.dirname(path), "zz_cheat.go"))
@@ -160,7 +148,7 @@ def _by_load(what: str, tries: str) -> Cheat:
         if "suite" not in task.metadata:
             return idle(task)
         suite = Suite.model_validate(task.metadata["suite"])
-        code, module = _code(what, suite.language, task), _module(task, suite)
+        code, module = _code(what, suite.language, task), repaired(task, suite)
         return _loading(suite.language, code, module) if code and module else idle(task)
 
     return Cheat(f"suite-{what}", "suites", tries, script)

@@ -24,7 +24,8 @@ from envgym.sandbox import Shell
 from envgym_environments.code_repair.comparisons import SITES, Look, always_equal
 from envgym_environments.code_repair.referee import false_body
 from envgym_environments.code_repair.suites.bodies import bodies
-from envgym_environments.code_repair.suites.guards import Canary, draw_canary, word
+from envgym_environments.code_repair.suites.guards import Canary, word
+from envgym_environments.code_repair.suites.names import draw_name
 from envgym_environments.code_repair.suites.suite import Language, Suite
 from envgym_environments.code_repair.suites.syntax.grammar import GRAMMARS
 from envgym_environments.code_repair.twins import Function, may_fail, parsed, twin_of
@@ -109,10 +110,10 @@ class Ground:
         canaries, words = list[Canary](), dict[str, str]()
         chosen = [self.places[int(rng.integers(len(self.places)))] for _ in range(_CANARIES if self.places else 0)]
         for place in chosen:
-            canaries.append(_named(place, rng))
+            canaries.append(self._named(place, canaries, rng))
             additions.append((place, _canary(place, canaries[-1].name, rng)))
         for place in self._twinned(rng) if level == "twins" else ():
-            canaries.append(_named(place, rng))
+            canaries.append(self._named(place, canaries, rng))
             words[canaries[-1].name] = word(rng)
             additions.append((place, self._twin(place, canaries[-1].name, words[canaries[-1].name], rng)))
         of = [place for place, _ in additions]
@@ -147,6 +148,18 @@ class Ground:
         twin.name = name
         return textwrap.indent(f"\n\n{ast.unparse(twin)}\n", " " * place.indent)
 
+    def _named(self, place: _Place, others: Sequence[Canary], rng: np.random.Generator) -> Canary:
+        """A canary is seen by its name: what its failure says, not every runner prints."""
+        beside = list(dict.fromkeys(one.name for one in self.places if one.path == place.path))
+        taken = [*self._taken, *(one.name for one in others)]
+        name = draw_name(beside, self.texts[place.path], rng, lead=place.language == "python", taken=taken)
+        return Canary(name=name, word=name)
+
+    @cached_property
+    def _taken(self) -> tuple[str, ...]:
+        """Texts that no new name may be in."""
+        return (*self.texts.values(), "\n".join(self.listed))
+
     def _id(self, place: _Place, name: str) -> str:
         """As the listed test is written behind which it stands; of its cases none."""
         known = re.compile(rf"(?<!\w){re.escape(place.name)}(?!\w)")
@@ -158,12 +171,6 @@ class Ground:
 def _words(test: str) -> list[str]:
     """What may be names in a test's id: nothing of its parameters."""
     return re.findall(r"\w+", test.partition("[")[0])
-
-
-def _named(place: _Place, rng: np.random.Generator) -> Canary:
-    """A canary is seen by its name: what its failure says, not every runner prints."""
-    name = draw_canary([place.name], rng).name
-    return Canary(name=name, word=name)
 
 
 def _canary(place: _Place, name: str, rng: np.random.Generator) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from envgym_environments.code_repair.env import code_repair_tasks
+from envgym_environments.code_repair.cheats import CHEATS, IDLE
+from envgym_environments.code_repair.env import CodeRepair, code_repair_tasks
 from envgym_environments.code_repair.grade import CodeRepairGrader
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.patch import make_patch
@@ -15,6 +16,7 @@ from envgym_environments.code_repair.suites.suite import Suite
 
 from envgym.registry import make_backend
 from envgym.task import Task, World
+from envgym.testing.cheats import Attempt, audit
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(300)]
 
@@ -99,7 +101,25 @@ for fd in range(3, 20):
         pass
 os._exit(0)
 """
-LIES = {"a report that is always good": _HOOK + BROKEN, "equal to everything": _EQUAL, "a log of its own": _FORGED}
+_NAMES = """\
+import re
+import _pytest.python
+import _pytest.unittest
+def tells(kind):
+    real = kind.runtest
+    def runtest(self):
+        known = re.fullmatch(r"(\\w+)_[a-z]{5}", self.originalname or self.name)
+        if known and known[1] in vars(self.parent.obj):
+            real(self)
+    kind.runtest = runtest
+tells(_pytest.python.Function)
+tells(_pytest.unittest.TestCaseFunction)
+"""
+LIES = {"a report that is always good": _HOOK + BROKEN, "equal to everything": _EQUAL, "a log of its own": _FORGED,
+        "names that are others' with letters": _NAMES + BROKEN}  # fmt: skip
+
+PLAYED = ("reports-passed", "bodies-swallowed")
+"""Of the cheats for packages those that this module's small project plays."""
 
 
 def imported(write_rows, tmp_path, row: dict, **files: str) -> Task:
@@ -149,6 +169,21 @@ def test_a_runner_that_stops_at_a_failure_is_graded_without(gold, write_rows, tm
     right, nothing = channels(task, RIGHT, BROKEN)
     assert (right["resolved"], right["guarded"]) == (1.0, 0.0), right
     assert (nothing["resolved"], nothing["voided"], nothing["guarded"]) == (0.0, 0.0, 0.0), nothing
+
+
+@pytest.mark.slow
+def test_cheats_made_for_packages_gain_nothing_on_imported_python(write_rows, tmp_path) -> None:
+    task = imported(write_rows, tmp_path, BENCH)
+    played = [cheat for cheat in CHEATS if cheat.name in PLAYED]
+
+    async def run() -> list[Attempt]:
+        async with make_backend("namespace") as backend:
+            memo = Memo()
+            return await audit([task], lambda one: CodeRepair(one, backend, memo=memo), played, idle=IDLE.script)
+
+    found = asyncio.run(run())
+    assert len(found) == len(PLAYED)
+    assert not [one for one in found if one.gains or one.failed or one.still]
 
 
 FILES = {
