@@ -357,7 +357,7 @@ async def _quality(
     """The channels that no test decides."""
     await trials.begun.wait()
     python = [path for path in changed if path.endswith(".py")]
-    found = {"patch_lines": float(patch_lines(base, changed))}
+    found = {"patch_lines": float(await asyncio.to_thread(patch_lines, base, changed))}  # seconds for a megabyte
     if python:
         found["lint"] = float(sum(problems(changed[path]) - problems(base.get(path)) for path in python))
     if patch := _gold(trials.task):
@@ -368,7 +368,7 @@ async def _quality(
                 return found  # another tool's patch may do what ours cannot: rename, change bits
             raise
         texts = {path: await trials.source(path) for path in _paths(patch)}
-        found["patch_similarity"] = patch_similarity({**texts, **base}, changed, gold)
+        found["patch_similarity"] = await asyncio.to_thread(patch_similarity, {**texts, **base}, changed, gold)
     return found
 
 
