@@ -197,7 +197,9 @@ def same_but_for_rounding(ones: Sequence[Episode], others: Sequence[Episode]) ->
 
 
 def without_logprobs(episode: Episode) -> Episode:
-    return replace(episode, turns=tuple(replace(turn, logprobs=np.zeros_like(turn.logprobs)) for turn in episode.turns))
+    return replace(
+        episode, turns=tuple(replace(turn, logprobs=np.zeros_like(turn.logprobs)) for turn in episode.turns)
+    )
 
 
 @pytest.mark.parametrize(
