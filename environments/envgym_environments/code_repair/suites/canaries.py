@@ -121,9 +121,9 @@ class Ground:
         additions: list[tuple[_Place, str]] = []
         canaries, words = list[Canary](), dict[str, str]()
         chosen = [self.places[int(rng.integers(len(self.places)))] for _ in range(_CANARIES if self.places else 0)]
-        for place in chosen:
+        for number, place in enumerate(chosen):
             canaries.append(_named(place, rng))
-            additions.append((place, _canary(place, canaries[-1].name, rng)))
+            additions.append((place, _canary(place, canaries[-1].name, rng, missed=number == 0)))
         for place in self._twinned(rng) if level.endswith("twins") else ():
             canaries.append(_named(place, rng))
             words[canaries[-1].name] = word(rng)
@@ -204,12 +204,12 @@ def _named(place: _Place, rng: np.random.Generator) -> Canary:
     return Canary(name=name, word=name)
 
 
-def _canary(place: _Place, name: str, rng: np.random.Generator) -> str:
+def _canary(place: _Place, name: str, rng: np.random.Generator, *, missed: bool) -> str:
     if place.language != "python":
         a = int(rng.integers(2, 1000))
         values = {"name": name, "word": word(rng), "a": a, "b": a + int(rng.integers(1, 1000)), "head": place.head}
         return _WRITTEN[place.language].format(**values)
-    body = false_body(Random(int(rng.integers(2**62))), word(rng))
+    body = false_body(Random(int(rng.integers(2**62))), word(rng), missed=missed)
     given = "self" if place.indent else ""
     return textwrap.indent(
         f"\n\ndef {name}({given}):\n    import pytest\n    {body.rstrip()}\n", " " * place.indent
