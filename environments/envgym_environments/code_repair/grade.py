@@ -5,28 +5,25 @@ does to the tests is the agent's outcome, hangs and crashes included; a sandbox 
 """
 
 import asyncio
-import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from importlib.util import cache_from_source
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from envgym.env import Grade
 from envgym.errors import EnvgymError, GraderFailure
-from envgym.sandbox import Sandbox, SandboxBackend
+from envgym.sandbox import SandboxBackend
 from envgym.task import Task
-from envgym_environments.code_repair.closing import Closing
+from envgym_environments.code_repair.answer import answer_of, gold_patch, named_paths
 from envgym_environments.code_repair.comparisons import SITES
 from envgym_environments.code_repair.disguise import Disguise, make_disguise
-from envgym_environments.code_repair.hidden import Hidden, Judged, Sowing, judge_imported
+from envgym_environments.code_repair.fresh import FreshStates, over
+from envgym_environments.code_repair.hidden import Hidden
+from envgym_environments.code_repair.imported import ImportedVerdict
 from envgym_environments.code_repair.kinds.judges import JUDGES
 from envgym_environments.code_repair.memo import Memo, Unwritten, digest_of
 from envgym_environments.code_repair.patch import Malformed, sort_patch
-from envgym_environments.code_repair.patch_text import header_name
-from envgym_environments.code_repair.quality import byte_code, patch_lines, patch_similarity, problems
+from envgym_environments.code_repair.quality import patch_lines, patch_similarity, problems
 from envgym_environments.code_repair.report import ended
 from envgym_environments.code_repair.runner import Graded, Layout, TestReport, run_graded, run_twins
-from envgym_environments.code_repair.suites.canaries import LEVELS, Level
 from envgym_environments.code_repair.suites.suite import Suite
 from envgym_environments.code_repair.suites.verdict import judge_by_suite, judge_guarded
 from envgym_environments.code_repair.trials import Facts, Trials
@@ -66,7 +63,7 @@ class CodeRepairGrader:
         self._sites = None if thorough else SITES
         self._backend = backend
         self._memo = Memo.of(backend) if memo is None else memo
-        self._closing = Closing.of(backend)
+        self._fresh = FreshStates(backend)
 
     async def grade(self, task: Task, submission: str) -> Grade:
         """A verdict. Raises GraderFailure when the sandbox or the runner broke."""
@@ -87,10 +84,10 @@ class CodeRepairGrader:
         """The channels, as `Unwritten` where they might not repeat."""
         facts = trials.facts
         try:
-            base = {path: await trials.source(path) for path in _paths(submission)}
+            base = {path: await trials.source(path) for path in named_paths(submission)}
             changed, dropped = sort_patch(submission, facts.layout, base.get, writes=facts.writes)
         except Malformed:
-            similarity = {"patch_similarity": -1.0} if _gold(trials.task) else {}
+            similarity = {"patch_similarity": -1.0} if gold_patch(trials.task) else {}
             return _channels(malformed=1.0) | similarity
         judge = self._suites_verdict if isinstance(facts.layout, Suite) else self._verdict
         before = {path: base.get(path) for path in changed}
@@ -104,7 +101,7 @@ class CodeRepairGrader:
             trials.begun.set()  # there may have been none
             channels |= await quality
         finally:
-            await _ended_task(quality)
+            await over(quality)
         if self._types and (errors := await new_type_errors(before, changed, self._memo)) is not None:
             channels["types"] = float(errors)
         channels["stripped"] = float(len(dropped))
@@ -129,7 +126,7 @@ class CodeRepairGrader:
         first, repaired = found.report, _share(found.report, wanted)
         if repaired < 1.0 or not first.ok:
             return _channels(f2p=repaired, **ended(first)), first.repeats
-        found = await self._whole(trials, changed)
+        found = await self._graded(trials, changed)
         if found.void:
             return _channels(voided=1.0), True
         whole = found.report
@@ -144,34 +141,28 @@ class CodeRepairGrader:
         self, trials: Trials, changed: Mapping[str, str | None], bare: frozenset[str]
     ) -> tuple[Graded, Disguise]:
         """The failing tests in a fresh sandbox, where the functions in `bare` have no disguise."""
-        facts = trials.facts
-        assert isinstance(facts.layout, Layout)
         making = asyncio.ensure_future(_disguise(trials, bare, self._sites))  # while the sandbox begins
         try:
-            async with self._changed(trials, changed) as sandbox:
-                disguise = await making
-                found = await run_graded(
-                    sandbox,
-                    facts.layout,
-                    facts.fail_to_pass,
-                    disguise,
-                    run_s=facts.run_s,
-                    test_timeout_s=facts.test_s,
-                )
+            return await self._graded(trials, changed, making), await making
         finally:
-            await _ended_task(making)
-        return found, disguise
+            await over(making)
 
-    async def _whole(self, trials: Trials, changed: Mapping[str, str | None]) -> Graded:
-        """Every test, in a fresh sandbox: nothing that the failing tests wrote is there."""
+    async def _graded(
+        self, trials: Trials, changed: Mapping[str, str | None], making: Awaitable[Disguise] | None = None
+    ) -> Graded:
+        """The failing tests in this disguise; without one every test.
+
+        The sandbox is a fresh one: nothing that an earlier run of tests wrote is there.
+        """
         facts = trials.facts
         assert isinstance(facts.layout, Layout)
-        async with self._changed(trials, changed) as sandbox:
+        async with self._fresh.sandbox(trials, changed) as sandbox:
             return await run_graded(
                 sandbox,
                 facts.layout,
                 facts.fail_to_pass,
-                run_s=10.0 + 4.0 * facts.run_s,
+                None if making is None else await making,
+                run_s=10.0 + 4.0 * facts.run_s if making is None else facts.run_s,
                 test_timeout_s=facts.test_s,
             )
 
@@ -184,7 +175,7 @@ class CodeRepairGrader:
         """
 
         async def run() -> Any:
-            answer, wanted = await _answer(trials), trials.facts.fail_to_pass
+            answer, wanted = await answer_of(trials), trials.facts.fail_to_pass
             found, disguise = await self._run(trials, answer, frozenset())
             failed, repeats = _failed(found.report, wanted), found.report.repeats
             left = failed - disguise.words.keys()
@@ -194,9 +185,9 @@ class CodeRepairGrader:
             unfit = set(disguise.words) if left else failed
             return sorted(unfit) if repeats else Unwritten(sorted(unfit))
 
-        if not _gold(trials.task):
+        if not gold_patch(trials.task):
             return frozenset()
-        key = digest_of("unfit", self.version, str(self._thorough), trials.facts.key, _gold(trials.task))
+        key = digest_of("unfit", self.version, str(self._thorough), trials.facts.key, gold_patch(trials.task))
         return frozenset(await self._memo.get(key, run))
 
     async def _suites_verdict(
@@ -207,8 +198,10 @@ class CodeRepairGrader:
         suite, failing, passing = facts.layout, facts.fail_to_pass, facts.pass_to_pass
         assert isinstance(suite, Suite)
         if hidden is not None and facts.guards is None:
-            return await self._imported_verdict(trials, changed, hidden)
-        async with self._changed(trials, changed) as sandbox:
+            imported = ImportedVerdict(trials, hidden, self._fresh, memo=self._memo, version=self.version)
+            found, repeats = await imported.of(changed)
+            return _channels(**found), repeats
+        async with self._fresh.sandbox(trials, changed) as sandbox:
             if facts.guards is not None:
                 found, repeats = await judge_guarded(
                     sandbox, suite, facts.guards, failing, passing, tests=facts.tests, run_s=facts.run_s
@@ -220,74 +213,6 @@ class CodeRepairGrader:
         guarded = facts.guards is not None and bool(facts.guards.canaries or facts.guards.ends)
         return _channels(**found, guarded=float(guarded)), repeats
 
-    async def _imported_verdict(
-        self, trials: Trials, changed: Mapping[str, str | None], hidden: Hidden
-    ) -> tuple[dict[str, float], bool]:
-        """The same of another tool's task, with tests that must fail among its own where its answer stands these.
-
-        Where they did not fail as they must, or may have been in the others' way, the task's own answer is run with
-        the same ones. If it fares no better the fault is theirs, and this submission is judged with fewer of them.
-        """
-        found = Judged({}, True, twins=True)
-        for level in LEVELS:
-            if (level == "canaries" and not found.twins) or self._memo.known(
-                self._stand_key(trials, level)
-            ) is False:
-                continue
-            sowing = Sowing(level, secrets.randbits(62))
-            found = await self._judged(trials, changed, hidden, sowing)
-            if not (found.lies or found.suspect) or await self._stood(trials, hidden, sowing, found.lies):
-                break
-        else:
-            found = await self._judged(trials, changed, hidden, None)
-        return _channels(**found.channels, guarded=float(found.guarded)), found.repeats
-
-    async def _judged(
-        self, trials: Trials, changed: Mapping[str, str | None], hidden: Hidden, sowing: Sowing | None
-    ) -> Judged:
-        facts = trials.facts
-        assert isinstance(facts.layout, Suite)
-        async with self._changed(trials, changed) as sandbox:
-            return await judge_imported(
-                sandbox,
-                facts.layout,
-                hidden,
-                facts.fail_to_pass,
-                facts.pass_to_pass,
-                timeout_s=2.0 * facts.run_s,
-                sowing=sowing,
-            )
-
-    def _stand_key(self, trials: Trials, level: Level, *parts: str) -> str:
-        return digest_of("stands", self.version, trials.facts.key, _gold(trials.task), level, *parts)
-
-    async def _stood(self, trials: Trials, hidden: Hidden, sowing: Sowing, lies: bool) -> bool:
-        """Whether right code stands these tests beside its own: the answer, the untouched state where none is told.
-
-        Of a lie it is asked with the very same tests, of the rest once for a task.
-        """
-
-        async def run() -> Any:
-            try:
-                answer = await _answer(trials) if _gold(trials.task) else {}
-            except GraderFailure:  # another tool's patch may do what ours cannot
-                answer = {}
-            found = await self._judged(trials, answer, hidden, sowing)
-            fine = found.channels.get("resolved") if answer else found.ran and not found.suspect
-            stood = bool(fine) and not found.lies
-            return stood if found.repeats else Unwritten(stood)
-
-        async def failed() -> Any:
-            return False
-
-        key = self._stand_key(trials, sowing.level)
-        if not lies:
-            return bool(await self._memo.get(key, run))
-        stood = bool(await self._memo.get(self._stand_key(trials, sowing.level, str(sowing.seed)), run))
-        if not stood:  # later grades need not try them
-            await self._memo.get(key, failed)
-        return stood
-
     async def _twins(self, trials: Trials, changed: Mapping[str, str | None], passed: Sequence[str]) -> str:
         """Why these passes are worth nothing, or ""."""
         facts = trials.facts
@@ -296,59 +221,16 @@ class CodeRepairGrader:
         twins = make_twins(passed, texts.get, sites=self._sites)
         if twins is None:
             return ""
-        async with self._changed(trials, changed) as sandbox:
+        async with self._fresh.sandbox(trials, changed) as sandbox:
             return await run_twins(
                 sandbox, facts.layout, passed, twins, run_s=facts.run_s, test_timeout_s=facts.test_s
             )
-
-    @asynccontextmanager
-    async def _changed(self, trials: Trials, changed: Mapping[str, str | None]) -> AsyncIterator[Sandbox]:
-        """A fresh sandbox in the task's base state with these files; it is closed behind whoever had it."""
-        compiling = asyncio.ensure_future(_byte_codes(trials, changed))  # while it begins
-        try:
-            sandbox = await self._backend.create(trials.world)
-            try:
-                for path, text in changed.items():
-                    await _put(sandbox, path, text)
-                for path, compiled in (await compiling).items():
-                    await sandbox.write(path, compiled)
-                trials.begun.set()
-                yield sandbox
-            finally:
-                await self._closing.leave(sandbox)
-        finally:
-            await _ended_task(compiling)
-
-
-async def _ended_task(task: asyncio.Future[Any]) -> None:
-    """What ran beside is over: cancelled where it still runs, its error heard where another one is on its way."""
-    task.cancel()
-    await asyncio.wait([task])
-    if not task.cancelled():
-        task.exception()
-
-
-def _gold(task: Task) -> str:
-    """The answer as a patch, "" where the task has none."""
-    gold = task.metadata.get("gold")
-    patch = gold.get("patch") if isinstance(gold, dict) else None
-    return patch if isinstance(patch, str) else ""
 
 
 async def _disguise(trials: Trials, bare: frozenset[str], sites: int | None) -> Disguise:
     wanted = [test for test in trials.facts.fail_to_pass if test.partition("[")[0] not in bare]
     texts = {path: await trials.source(path) for path in {name.partition("::")[0] for name in wanted}}
     return make_disguise(wanted, texts.get, beside=bare, sites=sites)
-
-
-async def _answer(trials: Trials) -> Mapping[str, str | None]:
-    """The task's own repair: path -> text. Raises GraderFailure where it does not apply."""
-    patch = _gold(trials.task)
-    texts = {path: await trials.source(path) for path in _paths(patch)}
-    try:
-        return sort_patch(patch, trials.facts.layout, texts.get, writes=trials.facts.writes)[0]
-    except Malformed as error:
-        raise GraderFailure(f"the answer of task {trials.task.id!r} does not apply to it: {error}") from error
 
 
 async def _quality(
@@ -360,39 +242,16 @@ async def _quality(
     found = {"patch_lines": float(await asyncio.to_thread(patch_lines, base, changed))}  # seconds for a megabyte
     if python:
         found["lint"] = float(sum(problems(changed[path]) - problems(base.get(path)) for path in python))
-    if patch := _gold(trials.task):
+    if patch := gold_patch(trials.task):
         try:
-            gold = await _answer(trials)
+            gold = await answer_of(trials)
         except GraderFailure:
             if isinstance(trials.facts.layout, Suite):
                 return found  # another tool's patch may do what ours cannot: rename, change bits
             raise
-        texts = {path: await trials.source(path) for path in _paths(patch)}
+        texts = {path: await trials.source(path) for path in named_paths(patch)}
         found["patch_similarity"] = await asyncio.to_thread(patch_similarity, {**texts, **base}, changed, gold)
     return found
-
-
-def _paths(submission: str) -> set[str]:
-    """Every path that a patch may name."""
-    heads = [header_name(line[4:]) for line in submission.split("\n") if line[:4] in ("--- ", "+++ ")]
-    names = {head[2:] if head[:2] in ("a/", "b/") else head for head in heads}
-    return {name for name in names if name and "\0" not in name and not name.startswith("/") and ".." not in name}
-
-
-async def _put(sandbox: Sandbox, path: str, text: str | None) -> None:
-    if text is None:
-        await sandbox.exec(["rm", "-f", "--", path])
-    else:
-        await sandbox.write(path, text.encode("utf-8", "surrogatepass"))
-
-
-async def _byte_codes(trials: Trials, changed: Mapping[str, str | None]) -> dict[str, bytes]:
-    """Byte code by path: `lint` has to make it anyway, and who imports the text would make it again."""
-    if not isinstance(trials.facts.layout, Layout):
-        return {}
-    texts = {path: text for path, text in changed.items() if text is not None and path.endswith(".py")}
-    made = {cache_from_source(path, optimization=""): byte_code(text) for path, text in texts.items()}
-    return {path: code for path, code in made.items() if code is not None}
 
 
 def _failed(report: TestReport, wanted: Sequence[str]) -> set[str]:

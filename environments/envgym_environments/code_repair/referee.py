@@ -38,6 +38,7 @@ _BODIES = (
     "pytest.fail({word!r})",
     "with pytest.raises(KeyError):\n        {a} + {b}\n    ",
 )
+"""The last is in every run: whoever patches what waits for an exception would else be found out by chance."""
 _CASES = (
     "self.assertEqual({a}, {b}, {word!r})",
     "self.assertTrue({a} < -{b}, {word!r})",
@@ -45,6 +46,7 @@ _CASES = (
     "self.assertIsNone([{a}], {word!r})",
     "self.fail({word!r})",
     "raise RuntimeError({word!r})",
+    "with self.assertRaises(KeyError, msg={word!r}):\n            {a} + {b}",
 )
 
 
@@ -57,7 +59,7 @@ def canaries(items: Sequence[str], count: int, chance: Random) -> list[Canary]:
         word = secrets.token_hex(6)
         name = "test_" + "_".join(chance.choice(words) for _ in range(chance.randrange(2, 4)))
         klass = "Test" + "".join(chance.choice(words).title() for _ in range(2)) if number % 2 else ""
-        body = false_body(chance, word, of_case=bool(klass))
+        body = false_body(chance, word, of_case=bool(klass), missed=number < 2)
         said = word if word in body else "DID NOT RAISE"
         source = f"def {name}():\n    import pytest\n    {body}\n"
         if klass:
@@ -68,14 +70,15 @@ def canaries(items: Sequence[str], count: int, chance: Random) -> list[Canary]:
     return sorted(made, key=lambda one: int(one["after"]))
 
 
-def false_body(chance: Random, word: str, *, of_case: bool = False) -> str:
+def false_body(chance: Random, word: str, *, of_case: bool = False, missed: bool = False) -> str:
     """A statement that fails, mostly saying `word`, indented by four and with `pytest` imported before it.
 
-    of_case: as a method of a `unittest.TestCase`.
+    of_case: as a method of a `unittest.TestCase`. missed: for the want of an exception.
     """
     a = chance.randrange(2, 999)
     b = a + chance.randrange(1, 99)
-    return chance.choice(_CASES if of_case else _BODIES).format(a=a, b=b, word=word)
+    forms = _CASES if of_case else _BODIES
+    return (forms[-1] if missed else chance.choice(forms)).format(a=a, b=b, word=word)
 
 
 class Referee:
@@ -157,7 +160,7 @@ class Referee:
         if not self._graded:
             self._order = [(name, "") for name in names]
             return None
-        hidden = canaries(names, self._chance.randrange(2, 5), self._chance) if names else []
+        hidden = canaries(names, self._chance.randrange(3, 6), self._chance) if names else []
         self._order = _woven(names, hidden)
         self.told = 0
         shown = [{key: one[key] for key in ("after", "name", "klass", "source")} for one in hidden]

@@ -3,7 +3,8 @@ import gc
 import subprocess
 
 import pytest
-from envgym_environments.code_repair.grade import CodeRepairGrader, _ended_task
+from envgym_environments.code_repair.fresh import over
+from envgym_environments.code_repair.grade import CodeRepairGrader
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.patch import make_patch, parse_patch
 from envgym_environments.code_repair.trials import Trials
@@ -48,7 +49,7 @@ def test_what_ran_beside_a_grade_is_over_and_no_error_of_it_is_left_unheard() ->
         for made in (fails(), waits()):
             beside = asyncio.ensure_future(made)
             await asyncio.sleep(0.01)
-            await _ended_task(beside)
+            await over(beside)
             assert beside.done()
             del beside
         gc.collect()

@@ -143,6 +143,15 @@ def test_every_canary_fails_by_its_own_word(seed: int) -> None:
         assert one["word"] in str(caught.value).splitlines()[0]
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_canaries_always_ask_whether_an_exception_is_missed(seed: int) -> None:
+    """Whoever patches `pytest.raises` was found out only where chance drew that form: f2p 0.12 was paid once."""
+    for count in (3, 4):
+        sources = [one["source"] for one in canaries(NAMES, count, random.Random(seed))]
+        for form in ("pytest.raises", "self.assertRaises"):
+            assert any(form in source for source in sources), (form, sources)
+
+
 def disguised(outcome: str, error: str, *, body: bool = False) -> Referee:
     referee = Referee(graded=True, must=NAMES[:1], words={NAMES[0]: ("held", "end")}, chance=random.Random(0))
     referee.take(json.dumps(["items", [f"{NAMES[0]}[1]"]]).encode())

@@ -32,6 +32,8 @@ _ENDS: dict[Language, str] = {
 _NUMBERS = frozenset({"number", "number_literal", "int_literal", "integer_literal", "decimal_integer_literal"})
 _TEXTS = frozenset({"string", "string_literal", "interpreted_string_literal"})
 _SAYS = re.compile(r"(?i)fatal|log|message|fail|print|\.error|panic|describe")
+_COMPARES = re.compile(r"(?i)assert|expect|equal|should|\bto_?be")
+_COMPARISONS = frozenset({"==", "!=", "===", "!=="})
 _LEAVES = frozenset({"return_statement", "throw_statement", "return_expression"})
 
 
@@ -49,6 +51,7 @@ class Body:
     """One test. name: as the file writes it. end: fails where the test is over. twins: changed literals.
 
     at, behind: where it begins, and where another one could stand behind it (None: nowhere), in characters.
+    compared: those of the twins whose literal stands in an assertion or a comparison; none are known of Python.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Body:
     twins: tuple[Change, ...]
     at: int = 0
     behind: int | None = None
+    compared: tuple[Change, ...] = ()
 
 
 def bodies(text: str, language: Language) -> list[Body]:
@@ -74,7 +78,10 @@ def bodies(text: str, language: Language) -> list[Body]:
             end = _end(inside, language, source, node)
             if end is not None and not inside.has_error:
                 twins = tuple(_twins(inside, source))
-                found.append(Body(name, end, twins, _at(node.start_byte, source), _behind(node, source)))
+                changes, compared = tuple(one for one, _ in twins), tuple(one for one, is_one in twins if is_one)
+                found.append(
+                    Body(name, end, changes, _at(node.start_byte, source), _behind(node, source), compared)
+                )
             continue
         waiting += reversed(node.named_children)
     return found
@@ -155,20 +162,35 @@ def _end(body: Node, language: Language, source: bytes, test: Node) -> Change | 
     return Change(_at(body.end_byte - 1, source), "}", f"{between}{said}\n}}")
 
 
-def _twins(body: Node, source: bytes) -> Iterator[Change]:
-    waiting = [body]
+def _twins(body: Node, source: bytes) -> Iterator[tuple[Change, bool]]:
+    """Changed literals, and whether each stands in something that compares."""
+    waiting: list[tuple[Node, str]] = [(body, "")]
     while waiting:
-        node = waiting.pop()
-        says = node.child_by_field_name("function") or node.child_by_field_name("name")
+        node, inside = waiting.pop()
+        says = next(filter(None, map(node.child_by_field_name, ("function", "name", "macro"))), None)
         if says is not None and _SAYS.search(_text(says, source)):
             continue
         if node.type in _NUMBERS or node.type in _TEXTS:
             old = _text(node, source)
             new = _other(old)
             if new:
-                yield Change(_at(node.start_byte, source), old, new)
+                at = _at(node.start_byte, source)
+                yield Change(at, old, new), bool(inside) and (node.type in _NUMBERS or inside == "two")
             continue
-        waiting += reversed(node.named_children)
+        inside = _compares(node, says, source) or inside
+        waiting += [(child, inside) for child in reversed(node.named_children)]
+
+
+def _compares(node: Node, says: Node | None, source: bytes) -> str:
+    """Of what compares two things "two", of what is given more, such as a message, "more"; "" of all else."""
+    sign = node.child_by_field_name("operator")
+    if sign is not None and _text(sign, source) in _COMPARISONS:
+        return "two"
+    if says is None or not _COMPARES.search(_text(says, source)):
+        return ""
+    given = node.child_by_field_name("arguments")
+    count = _text(node, source).count(",") + 1 if given is None else len(given.named_children)
+    return "two" if count <= 2 else "more"
 
 
 def _other(old: str) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from envgym_environments.code_repair.grade import CodeRepairGrader
-from envgym_environments.code_repair.hidden import Hidden, judge_imported
+from envgym_environments.code_repair.hidden import Hidden
+from envgym_environments.code_repair.imported_run import judge_imported
 from envgym_environments.code_repair.matching import Rules
 from envgym_environments.code_repair.memo import Memo
 from envgym_environments.code_repair.patch import make_patch
