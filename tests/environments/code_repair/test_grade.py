@@ -225,13 +225,13 @@ NAMES = st.lists(st.sampled_from(PARTS), min_size=1, max_size=8).map("".join)
 @example("/dev/null")
 @example("a/b")
 def test_a_patch_names_any_file_and_only_those_it_changes(name: str) -> None:
-    from envgym_environments.code_repair.grade import _paths
+    from envgym_environments.code_repair.answer import named_paths
     from envgym_environments.code_repair.patch_text import patch_paths
 
     patch = make_patch({name: "1\n", "small.py": None}, {name: "2\n", "small.py": "x\n"})
     assert sorted(part.path for part in parse_patch(patch)) == sorted({name, "small.py"})
     assert {path for _, path in patch_paths(patch)} == {name, "small.py"}
-    assert name in _paths(patch) or name.startswith("/") or ".." in name
+    assert name in named_paths(patch) or name.startswith("/") or ".." in name
 
 
 def test_git_and_patches_read_the_same_names(tmp_path) -> None:
