@@ -419,4 +419,5 @@ def test_a_place_that_is_no_repository_is_named(place) -> None:
     told = CliRunner().invoke(tasks_command, ["mirror", "--git", str(place)])
     assert told.exit_code != 0
     assert isinstance(told.exception, ValueError)
-    assert "git log failed in" in str(told.exception)
+    assert "there is no git repository at" in str(told.exception)
+    assert str(place) in str(told.exception)

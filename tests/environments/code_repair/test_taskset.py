@@ -217,7 +217,7 @@ def test_the_statistics_are_whole_where_no_terminal_bounds_them(cache, monkeypat
         ["split", "package", "tasks"],
         ["train", "small", "3"],
     ]
-    assert ["small", "12", "9", "9", "0", "0", "36", "900"] in [line.split() for line in told.splitlines()]
+    assert ["small", "12", "9", "9", "0", "0", "0", "36", "900"] in [line.split() for line in told.splitlines()]
     found = json.loads(CliRunner().invoke(tasks_command, ["stats", "--json"]).stdout)
     assert [(row["package"], row["per_hour"]) for row in found["packages"]] == [("small", 900)]
 
