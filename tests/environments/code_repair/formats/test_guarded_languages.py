@@ -52,6 +52,7 @@ def task_of(one: SmallProject, path: Path) -> Task:
 
 
 @pytest.mark.slow
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("language", PROJECTS)
 def test_a_row_is_paid_for_its_answer_and_for_no_lie(language: str, write_rows, tmp_path) -> None:
     one = PROJECTS[language]
