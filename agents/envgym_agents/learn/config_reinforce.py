@@ -278,6 +278,11 @@ class Reinforce(Frozen):
                 f"members.forks.points {self.members.forks.points} has no use where loop.past.kind is 'alone': "
                 "nothing is played that could be forked"
             )
+        if self.members.forks.points and self.critic.rewards.scale == "normal":
+            raise ValueError(
+                f"critic.rewards.scale 'normal' with members.forks.points {self.members.forks.points}: a fork may "
+                "share the turn at which the mean is taken off, and lose it twice; make it 'std'"
+            )
         return self
 
     @model_validator(mode="after")

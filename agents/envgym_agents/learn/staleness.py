@@ -53,6 +53,7 @@ def turns_for(config: Reinforce) -> list[str]:
     cut, learns = config.members.kind != "plain", config.critic.kind != "none"
     whole = [
         (config.critic.fresh > 0, f"critic.fresh {config.critic.fresh}"),
+        (config.critic.rewards.scale != "none", f"critic.rewards.scale {config.critic.rewards.scale!r}"),
         (config.loop.curriculum.kind != "none", f"curriculum.kind {config.loop.curriculum.kind!r}"),
         (config.loop.past.kind == "alone", "past.kind 'alone'"),
         (cut and compares, f"members.kind {config.members.kind!r} with a baseline of all that is sampled"),

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("torch")
-from envgym_agents.learn.config import Critic, Rewards
+from envgym_agents.learn.config import Critic, Forks, LoopSettings, Members, Reinforce, Rewards
 from envgym_agents.learn.reward_scale import RewardScale
+from envgym_agents.learn.staleness import staleness_of
 
 from envgym.credit.reference import GREEDY
 from envgym.env import EARNED_BY, Step, StopReason
@@ -127,3 +128,19 @@ def test_each_actors_mean_is_taken_off_the_last_of_its_own_rewards():
 def test_settings_that_mean_nothing_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Critic.model_validate(settings)
+
+
+def test_the_unit_is_of_whole_steps_so_that_playing_and_learning_take_turns():
+    """The loop that overlaps would learn from rewards as they are, without a word."""
+    critic = Critic(kind="turn", rewards=Rewards(scale="std"))
+    assert staleness_of(Reinforce(credit="turn-gae", critic=Critic(kind="turn"))) == 1
+    assert staleness_of(Reinforce(credit="turn-gae", critic=critic)) == 0
+    with pytest.raises(ValueError, match=r"staleness is 1, and critic.rewards.scale 'std' is of whole steps"):
+        staleness_of(Reinforce(credit="turn-gae", critic=critic, loop=LoopSettings(staleness=1)))
+
+
+def test_a_mean_is_not_taken_off_a_path_twice():
+    forks = Members(forks=Forks(points=1))
+    Reinforce(critic=Critic(kind="turn", rewards=Rewards(scale="std")), members=forks)
+    with pytest.raises(ValueError, match="share the turn at which the mean is taken off"):
+        Reinforce(critic=Critic(kind="turn", rewards=Rewards(scale="normal")), members=forks)
