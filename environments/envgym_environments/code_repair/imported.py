@@ -6,7 +6,7 @@ the submission is judged with fewer of them, then with some in a run of their ow
 """
 
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -73,37 +73,31 @@ class ImportedVerdict:
         """Of a state, None for what the task's own script makes."""
         if sowing is not None and sowing.level in _APART:
             return await self._run_apart(changed, sowing)
-        facts = self._trials.facts
-        async with self._state(changed) as sandbox:
-            return await judge_imported(
-                sandbox,
-                self._suite,
-                self._hidden,
-                facts.fail_to_pass,
-                facts.pass_to_pass,
-                timeout_s=2.0 * facts.run_s,
-                sowing=sowing,
-            )
+        return await self._judged_by(judge_imported, changed, sowing)
 
     async def _run_apart(self, changed: Mapping[str, str | None] | None, sowing: Sowing) -> Judged:
         """Without them first; where anything was repaired, a second state tells what becomes of them."""
-        found, facts = await self._run(changed, None), self._trials.facts
+        found = await self._run(changed, None)
         if not found.channels.get("f2p"):
             return found
-        async with self._state(changed) as sandbox:
-            apart = await fail_apart(
-                sandbox,
-                self._suite,
-                self._hidden,
-                facts.fail_to_pass,
-                facts.pass_to_pass,
-                timeout_s=2.0 * facts.run_s,
-                sowing=sowing,
-            )
+        apart = await self._judged_by(fail_apart, changed, sowing)
         lied = apart.guard == "lied" or (apart.guard == "unseen" and bool(found.channels.get("resolved")))
         if lied:
             return replace(apart, channels={"voided": 1.0}, guard="lied")
         return replace(found, guard="held" if apart.guard == "held" else "none", twins=apart.twins)
+
+    async def _judged_by(
+        self,
+        judge: Callable[..., Awaitable[Judged]],
+        changed: Mapping[str, str | None] | None,
+        sowing: Sowing | None,
+    ) -> Judged:
+        facts = self._trials.facts
+        async with self._state(changed) as sandbox:
+            return await judge(
+                sandbox, self._suite, self._hidden, facts.fail_to_pass, facts.pass_to_pass,
+                timeout_s=2.0 * facts.run_s, sowing=sowing,
+            )  # fmt: skip
 
     @asynccontextmanager
     async def _state(self, changed: Mapping[str, str | None] | None) -> AsyncIterator[Sandbox]:
