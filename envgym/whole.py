@@ -1,20 +1,21 @@
 """Files and folders that appear under their name only when they are whole.
 
-What is there already is never overwritten. Where the writing is ended by SIGTERM, nothing is left; what a killed
-process left, the next one for the same name removes.
+`new_target` never overwrites what is there already; where the writing is ended by SIGTERM, nothing is left, and
+what a killed process left, the next one for the same name removes. `replaced` puts a small file in another's place.
 """
 
 import errno
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
+from typing import BinaryIO
 
-__all__ = ["new_target"]
+__all__ = ["new_target", "replaced"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -44,6 +45,23 @@ def new_target(target: Path, *, folder: bool = False) -> Iterator[Path]:
         raise _renamed(error, part, target) from error
     finally:
         _remove(part)
+
+
+def replaced(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Call ``write(file)`` on a temporary file beside `path` and move it there once it is on disk.
+
+    So kill -9 leaves the old file or the new one. Raises OSError as writing does.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(beside, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _renamed(error: OSError, part: Path, target: Path) -> OSError:

@@ -1,29 +1,15 @@
-"""Small files that survive kill -9: written beside, made durable, then renamed into place.
+"""JSON that survives kill -9: written beside, made durable, then renamed into place.
 
 No torch here: what only reads runs, such as ``envgym report``, imports this.
 """
 
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-__all__ = ["replaced", "write_json"]
+from envgym.whole import replaced
 
-
-def replaced(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Call ``write(file)`` on a temporary file beside `path` and move it there once it is on disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(beside, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+__all__ = ["write_json"]
 
 
 def write_json(path: str | Path, value: Any) -> None:

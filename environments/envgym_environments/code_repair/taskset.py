@@ -8,7 +8,6 @@ loads them.
 
 import hashlib
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from envgym.errors import EnvgymError
 from envgym.sandbox import SandboxBackend
 from envgym.task import Task, TaskSet
 from envgym.task_file import check_promises, header_of, read_header
+from envgym.whole import replaced
 from envgym_environments.code_repair.certify import certificate_of
 from envgym_environments.code_repair.describe import is_local
 from envgym_environments.code_repair.factory import Plan, Yield, make_tasks
@@ -84,7 +84,7 @@ def write_tasks(tasks: Iterable[Task], path: Path, *, cache: Path | None = None)
         lines.append(_relocated(_json_of(task), root, _CACHE_MARK))
     body = "".join(line + "\n" for line in lines).encode()
     header = header_of(_FORMAT, body)
-    _replace(path, json.dumps(header).encode() + b"\n" + body)
+    replaced(path, lambda file: file.write(json.dumps(header).encode() + b"\n" + body))
     return str(header["digest"])
 
 
@@ -93,20 +93,6 @@ def _json_of(task: Task) -> str:
         return task.model_dump_json()
     except ValueError as error:
         raise ValueError(f"task {task.id!r} cannot be written: {error}") from None
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file beside its place and rename it, so that it is the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_tasks(path: Path | None = None, *, cache: Path | None = None) -> TaskSet:
@@ -278,7 +264,7 @@ def _write_yields(yields: Mapping[str, Yield], path: Path) -> None:
         }
         for name, counts in yields.items()
     }
-    _replace(_yield_path(path), json.dumps(rows).encode())
+    replaced(_yield_path(path), lambda file: file.write(json.dumps(rows).encode()))
 
 
 def load_yields(path: Path) -> dict[str, Yield]:
